@@ -1,0 +1,31 @@
+"""`qunlearn describe`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from qunlearn.cli.output import print_json
+from qunlearn.cli.settings import Factory, Json, RunFolder
+
+
+def command(
+    run: RunFolder,
+    model: Factory = None,
+    json: Json = False,
+) -> None:
+    """Show a run's layers, bits, scales and size.
+
+    Example:
+      qunlearn describe runs/original
+    """
+    from qunlearn.quant import describe
+    from qunlearn.training.checkpoint import load
+
+    description = describe(load(run, factory=model))
+    if json:
+        layers = [asdict(layer) for layer in description.layers]
+        print_json(
+            {"layers": layers, "parameters": description.parameters, "bytes": description.bytes}
+        )
+    else:
+        print(description)

@@ -1,0 +1,88 @@
+"""`qunlearn`: finds the command, runs it, and turns errors into one sentence and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from qunlearn import __version__
+from qunlearn.errors import Failure, UserError, unknown
+
+COMMANDS = {
+    "train": "Train a low-bit network and keep it in a run folder.",
+    "adopt": "Make a run from a model that was trained elsewhere.",
+    "evaluate": "Measure a run's accuracy on every part of its split.",
+    "describe": "Show a run's layers, bits, scales and size.",
+    "demo": "See it work on embedded data, in under a minute.",
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; the process ends with 0, 2 (asked wrongly) or 1 (failed)."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = application(arguments)(arguments, standalone_mode=False)
+    except UserError as error:
+        code = _say(str(error), 2)
+    except Failure as error:
+        code = _say(str(error), 1)
+    except KeyboardInterrupt:
+        code = _say("Interrupted.", 1)
+    except BrokenPipeError:
+        # The reader went away, as `head` does; that is no error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # typer's own, about the words of the call
+            raise
+        message = " ".join(error.format_message().split())
+        code = _say(f"{message.rstrip('.')}; see `qunlearn {_named(arguments)}--help`.", 2)
+    sys.exit(code)
+
+
+def application(arguments: list[str]) -> typer.Typer:
+    """The application; only the module of the command that is called is loaded."""
+    app = typer.Typer(
+        help="Make a quantized network forget, show by measurement that it did, ship it.",
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    app.callback(invoke_without_command=True)(_root)
+    called = next((word for word in arguments if not word.startswith("-")), None)
+    if called is not None and called not in COMMANDS:
+        raise unknown("command", called, COMMANDS)
+    for name, summary in COMMANDS.items():
+        if name == called:
+            app.command(name)(import_module(f"qunlearn.cli.{name}").command)
+        else:
+            app.command(name, help=summary)(lambda: None)
+    return app
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        typer.echo(f"qunlearn {__version__}")
+        raise typer.Exit
+
+
+def _named(arguments: list[str]) -> str:
+    return f"{arguments[0]} " if arguments and arguments[0] in COMMANDS else ""
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"qunlearn: {sentence}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

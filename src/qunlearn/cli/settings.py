@@ -1,0 +1,119 @@
+"""Options made from settings: every setting is a flag, and may stand in a TOML file instead."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args
+
+import typer
+
+from qunlearn.errors import UserError, unknown
+from qunlearn.store import toml
+from qunlearn.store.files import read
+from qunlearn.training.config import Config
+
+C = TypeVar("C", bound=Config)
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="A TOML file with any of these settings; flags win.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
+OutFolder = Annotated[Path, typer.Option(help="The run folder to write; new or empty.")]
+RunFolder = Annotated[Path, typer.Argument(help="The run folder.")]
+Factory = Annotated[
+    str | None,
+    typer.Option(help="The package.module:factory of a model that is not qunlearn's own."),
+]
+DataDir = Annotated[Path | None, typer.Option(help="Where the data set's files are now.")]
+
+
+def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each setting of `kind`, and hand it the checked settings.
+
+    The command's first parameter receives them; its other parameters are options of its own.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            file: Path | None = given.pop("config")
+            values = settings_in(file, kind) if file else {}
+            flags = {name: given.pop(name) for name in kind.model_fields}
+            values.update({name: value for name, value in flags.items() if value is not None})
+            command(kind.parse(values), **given)
+
+        settings = inspect.Parameter(
+            "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigFile
+        )
+        flags = [_flag(name, kind) for name in _in_order(kind)]
+        called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + [settings, *flags]
+        )
+        called.__annotations__ = {p.name: p.annotation for p in [*own, settings, *flags]}
+        return called
+
+    return decorate
+
+
+def settings_in(file: Path, kind: type[Config]) -> dict[str, Any]:
+    """The settings in a TOML file; names may be spelt with `-` or `_`."""
+    values: Mapping[str, Any] = read(file, toml.loads, "TOML")
+    plain = {name.replace("-", "_"): value for name, value in values.items()}
+    for name in plain:
+        if name not in kind.model_fields:
+            problem = unknown("setting", name, kind.model_fields)
+            raise UserError(f"In {str(file)!r}: {problem}")
+    return plain
+
+
+def _flag(name: str, kind: type[Config]) -> inspect.Parameter:
+    field = kind.model_fields[name]
+    default = field.default
+    shown = field.description or ""
+    if not field.is_required() and default is not None:
+        shown += (
+            f" Default: {('yes' if default else 'no') if isinstance(default, bool) else default}."
+        )
+    option = typer.Option(
+        help=shown,
+        metavar=_placeholder(field.annotation),
+        show_default=False,
+        rich_help_panel=_declaring(name, kind).panel,
+    )
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[_read_as(field.annotation) | None, option],
+    )
+
+
+def _in_order(kind: type[Config]) -> list[str]:
+    """The settings table by table, as the class lists its bases."""
+    order = list(kind.__mro__)
+    return sorted(kind.model_fields, key=lambda name: order.index(_declaring(name, kind)))
+
+
+def _declaring(name: str, kind: type[Config]) -> type[Config]:
+    """The table of settings that a setting was first declared in."""
+    owners = [c for c in kind.__mro__ if issubclass(c, Config) and name in c.__annotations__]
+    return owners[-1]
+
+
+def _read_as(annotation: Any) -> type:
+    """What the command line reads a setting as: numbers are left to the settings to check.
+
+    So a wrong one gets the same sentence, whether it stands in a flag or in a file.
+    """
+    kinds = {annotation, *get_args(annotation)}
+    return next((kind for kind in (bool, Path) if kind in kinds), str)
+
+
+def _placeholder(annotation: Any) -> str | None:
+    kinds = {annotation, *get_args(annotation)}
+    return next((f"<{kind.__name__}>" for kind in (int, float) if kind in kinds), None)

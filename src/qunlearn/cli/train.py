@@ -1,0 +1,33 @@
+"""`qunlearn train`."""
+
+from __future__ import annotations
+
+from qunlearn.cli.output import print_accuracies, print_json
+from qunlearn.cli.settings import Json, OutFolder, with_settings
+from qunlearn.training.config import TrainConfig
+
+
+@with_settings(TrainConfig)
+def command(
+    settings: TrainConfig,
+    out: OutFolder,
+    json: Json = False,
+) -> None:
+    """Train a low-bit network and keep it in a run folder.
+
+    Examples:
+      qunlearn train --width 0.25 --epochs 10 --batch-size 64 --out runs/digits
+
+      qunlearn train --dataset cifar10 --data-dir DIR --subset 5000 --model resnet18 --width 0.25
+      --weight-bits 4 --act-bits 4 --quantizer lsq+ --epochs 60 --out runs/original
+
+      qunlearn train --config runs/original/config.toml --seed 1 --out runs/again
+    """
+    from qunlearn.training.train import train_run
+
+    run = train_run(settings, out)
+    if json:
+        print_json({"run": str(run.path), "metrics": run.metrics, **run.info})
+    else:
+        seconds = run.info["seconds"]["training"]
+        print_accuracies(run.metrics, f"{run.path} ({seconds:.0f} s)")

@@ -1,0 +1,255 @@
+"""What a data set is: images as one tensor, labels, stable ids, and what belongs to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from qunlearn.data.draw import shuffled
+from qunlearn.data.metadata import read_metadata
+from qunlearn.errors import UserError
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What may happen to a training image.
+
+    Attributes:
+        crop: Pixels of zero padding on each side, before a random crop back to size.
+        flip: Whether half of the images are mirrored left to right.
+    """
+
+    crop: int = 0
+    flip: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ImageData:
+    """A labelled set of images, the official test part included.
+
+    Parts of a split are index tensors into it. The tensors are never written to.
+
+    Attributes:
+        name: What the set is called in manifests and reports.
+        images: N×C×H×W, uint8 or float32; in memory or mapped from disk.
+        labels: N class numbers, int64.
+        ids: A stable, unique name per sample, such as "train/42".
+        is_test: N booleans: belongs to the official test part.
+        classes: The class names; the label counts into them.
+        mean: Per channel, for normalising; of uint8 images in units of [0, 1].
+        std: Per channel, likewise.
+        augmentation: What the source advises for training.
+        metadata: Further columns of text, each aligned with `ids`.
+
+    >>> data = ImageData("two", torch.zeros(2, 1, 4, 4), torch.tensor([0, 1]),
+    ...                  ("train/0", "test/0"), torch.tensor([False, True]), ("cat", "dog"),
+    ...                  mean=(0.0,), std=(1.0,))
+    >>> len(data), data.num_classes, data.channels, data.image_size
+    (2, 2, 1, (4, 4))
+    >>> data.index_of(["test/0"])
+    tensor([1])
+    """
+
+    name: str
+    images: Tensor
+    labels: Tensor
+    ids: tuple[str, ...]
+    is_test: Tensor
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augmentation: Augmentation = Augmentation()
+    metadata: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        count = len(self.ids)
+        if self.images.ndim != 4 or self.images.dtype not in (torch.uint8, torch.float32):
+            raise UserError(
+                f"Images must be N×C×H×W of uint8 or float32, not {tuple(self.images.shape)} of "
+                f"{self.images.dtype}; as_image_data() converts other kinds."
+            )
+        columns = {"images": len(self.images), "labels": len(self.labels)}
+        columns |= {"is_test": len(self.is_test)}
+        columns |= {f"the column {name!r}": len(cells) for name, cells in self.metadata.items()}
+        for name, length in columns.items():
+            if length != count:
+                raise UserError(f"There are {count} ids but {length} entries in {name}.")
+        for name, moments in {"mean": self.mean, "std": self.std}.items():
+            if len(moments) != self.channels:
+                raise UserError(f"There are {self.channels} channels but {name} has {moments}.")
+        if min(self.std) <= 0:
+            raise UserError(f"The std {self.std} must be positive in every channel.")
+        if len(self._positions) != count:
+            raise UserError(f"The id {first_repeated(self.ids)!r} occurs twice; ids are unique.")
+        if len(set(self.classes)) != len(self.classes):
+            twice = first_repeated(self.classes)
+            raise UserError(f"The class name {twice!r} occurs twice; names are unique.")
+        if count and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < self.num_classes:
+            raise UserError(f"The labels must lie in 0..{self.num_classes - 1}.")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes the labels count."""
+        return len(self.classes)
+
+    @property
+    def channels(self) -> int:
+        """How many channels an image has."""
+        return self.images.shape[1]
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.images.shape[2], self.images.shape[3]
+
+    def index_of(self, ids: Iterable[str]) -> Tensor:
+        """Where the samples of these ids are; an id that is not in the set is a `UserError`."""
+        try:
+            return torch.tensor([self._positions[name] for name in ids], dtype=torch.int64)
+        except KeyError as missing:
+            raise self._no_such(str(missing.args[0])) from None
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._positions
+
+    def subset(self, n: int, seed: int = 0) -> ImageData:
+        """Keep n training samples, equally many of each class, and the whole test part.
+
+        A class that has too few gives all, and the others make up for it. The samples are copied
+        into memory.
+
+        Args:
+            n: How many training samples to keep.
+            seed: Which ones; the same seed always names the same samples.
+        """
+        train = (~self.is_test).nonzero().flatten().tolist()
+        groups = by_class(train, self.labels)
+        if not len(groups) <= n <= len(train):
+            raise UserError(
+                f"A subset of {n} samples cannot be drawn from {self.name}: choose a number from "
+                f"{len(groups)} (one per class) to {len(train)} (all training samples)."
+            )
+        sizes = _fill(n, [len(group) for group in groups.values()])
+        kept = self.is_test.nonzero().flatten().tolist()
+        for (label, group), size in zip(groups.items(), sizes, strict=True):
+            order = shuffled([self.ids[index] for index in group], "subset", seed, label)
+            kept += [group[position] for position in order[:size]]
+        return self.take(torch.tensor(sorted(kept)))
+
+    def take(self, index: Tensor) -> ImageData:
+        """Only these samples, in this order, copied into memory."""
+        rows = index.tolist()
+        return dataclasses.replace(
+            self,
+            images=self.images.index_select(0, index),
+            labels=self.labels[index],
+            ids=tuple(self.ids[row] for row in rows),
+            is_test=self.is_test[index],
+            metadata={k: tuple(cells[row] for row in rows) for k, cells in self.metadata.items()},
+        )
+
+    def join(self, csv_path: Path | str) -> ImageData:
+        """Add the columns of a CSV file, matched by its column `id`.
+
+        Samples that the file does not name have empty cells.
+        """
+        columns, rows = read_metadata(Path(csv_path))
+        for column in columns:
+            if column in self.metadata:
+                raise UserError(
+                    f"{self.name} has a metadata column {column!r} already; rename the one in "
+                    f"{str(csv_path)!r}."
+                )
+        self.index_of(rows)  # an unknown id is refused here
+        blank = ("",) * len(columns)
+        cells = [rows.get(name, blank) for name in self.ids]
+        joined = {column: tuple(row[k] for row in cells) for k, column in enumerate(columns)}
+        return dataclasses.replace(self, metadata={**self.metadata, **joined})
+
+    def hashes(self, indices: Tensor | Sequence[int]) -> list[str]:
+        """A fingerprint of each sample: shape, type, pixels and label, as 32 hex digits."""
+        wanted = indices.tolist() if isinstance(indices, Tensor) else list(indices)
+        pixels, labels, known = self.images.numpy(), self.labels.tolist(), self._fingerprints
+        head = f"{pixels.dtype}{pixels.shape[1:]}"
+        for row in wanted:
+            if row not in known:
+                digest = hashlib.blake2b(f"{head}{labels[row]}|".encode(), digest_size=16)
+                digest.update(pixels[row].tobytes())
+                known[row] = digest.hexdigest()
+        return [known[row] for row in wanted]
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Images of this set as the network sees them: float32, mean 0 and std 1 per channel."""
+        scale, shift = self._affine
+        # In place, but never on the images that came in, which `to` hands on if they are floats.
+        return images.to(torch.float32, copy=True).mul_(scale).add_(shift)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.ids)}
+
+    @cached_property
+    def _fingerprints(self) -> dict[int, str]:
+        return {}
+
+    @cached_property
+    def _affine(self) -> tuple[Tensor, Tensor]:
+        mean, std = (torch.tensor(moment).view(-1, 1, 1) for moment in (self.mean, self.std))
+        unit = 255.0 if self.images.dtype == torch.uint8 else 1.0
+        return 1 / (std * unit), -mean / std
+
+    def _no_such(self, name: str) -> UserError:
+        guesses = [f"train/{name}", f"test/{name}"]
+        near = [guess for guess in guesses if guess in self._positions]
+        if not near and len(self) <= 200_000:  # comparing with every id takes seconds beyond that
+            near = difflib.get_close_matches(name, self.ids, n=1, cutoff=0.8)
+        hint = f"did you mean {near[0]!r}?" if near else _example(self.ids)
+        return UserError(f"There is no sample {name!r} in {self.name}: {hint}")
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """The first name that occurs a second time, or None.
+
+    >>> first_repeated(["a", "b", "a"])
+    'a'
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def _example(ids: Sequence[str]) -> str:
+    return f"ids look like {ids[0]!r}." if ids else "the set is empty."
+
+
+def by_class(rows: Iterable[int], labels: Tensor) -> dict[int, list[int]]:
+    """The rows of each class that occurs, by ascending label."""
+    groups: dict[int, list[int]] = {}
+    numbers = labels.tolist()
+    for row in rows:
+        groups.setdefault(numbers[row], []).append(row)
+    return dict(sorted(groups.items()))
+
+
+def _fill(total: int, room: list[int]) -> list[int]:
+    """Divide `total` as equally as the room in each group allows."""
+    sizes = [0] * len(room)
+    # The smallest group first: what it cannot take is shared by those that come after.
+    by_room = sorted(range(len(room)), key=lambda group: (room[group], group))
+    for done, group in enumerate(by_room):
+        sizes[group] = min(room[group], (total - sum(sizes)) // (len(room) - done))
+    return sizes

@@ -1,0 +1,87 @@
+"""A data set by its name or its path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from qunlearn.data.dataset import ImageData
+from qunlearn.data.sources import SourceOptions, sources
+from qunlearn.data.sources.registry import GIB
+from qunlearn.errors import UserError, unknown
+
+
+def load_dataset(
+    name_or_path: str,
+    *,
+    data_dir: Path | None = None,
+    subset: int | None = None,
+    subset_seed: int = 0,
+    download: bool = False,
+    metadata: Path | None = None,
+    cache_dir: Path | None = None,
+    memory_budget: int = GIB,
+    image_size: int | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> ImageData:
+    """Load a data set.
+
+    Args:
+        name_or_path: A known name (`digits`, `cifar10`, ...), or the path of a folder of images or
+            of an `.npz` file.
+        data_dir: The folder that has the files of a named data set.
+        subset: Keep only this many training samples, equally many of each class.
+        subset_seed: Which ones.
+        download: Fetch missing files from their official address.
+        metadata: A CSV file with a column `id`, joined to the samples.
+        cache_dir: Where downloads without a `data_dir`, and images that exceed the memory budget
+            once decoded, are kept; by default `qunlearn` in the user's cache folder.
+        memory_budget: Decoded bytes up to which the images are held in memory; larger sets are
+            mapped from a cache that is written once.
+        image_size: Resize the images of a folder to this many pixels; otherwise all must agree.
+        progress: Called during a download with the bytes so far and in all (None if unknown).
+
+    >>> digits = load_dataset("digits", subset=500)
+    >>> len(digits), int((~digits.is_test).sum()), digits.images.dtype
+    (950, 500, torch.uint8)
+    """
+    if image_size is not None and (name_or_path in sources and name_or_path != "folder"):
+        raise UserError(f"{name_or_path!r} has images of one size; --image-size is for folders.")
+    name, place = _which(str(name_or_path), None if data_dir is None else Path(data_dir))
+    options = SourceOptions(
+        data_dir=place,
+        cache_dir=default_cache_dir() if cache_dir is None else Path(cache_dir),
+        download=download,
+        memory_budget=memory_budget,
+        image_size=image_size,
+        progress=progress,
+    )
+    data = sources[name](options)
+    if metadata is not None:
+        data = data.join(metadata)
+    return data if subset is None else data.subset(subset, subset_seed)
+
+
+def _which(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
+    """The source, and the place that it is to look at."""
+    if name in sources:
+        return name, data_dir
+    path = Path(name)
+    if data_dir is not None and (path.suffix.lower() == ".npz" or path.is_dir()):
+        raise UserError(f"{name!r} is a path already; leave out --data-dir.")
+    if path.suffix.lower() == ".npz":
+        return "npz", path
+    if path.is_dir():
+        return "folder", path
+    if len(path.parts) > 1 or name.endswith("/"):
+        raise UserError(
+            f"There is no data set at {name!r}; give the path of a folder of images or of an .npz "
+            f"file, or one of {', '.join(sources)}."
+        )
+    raise unknown("data set", name, sources)
+
+
+def default_cache_dir() -> Path:
+    """`qunlearn` in the user's cache folder, as the XDG standard has it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qunlearn"

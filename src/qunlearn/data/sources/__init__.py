@@ -1,0 +1,16 @@
+"""One file per data source; each enters itself in the table. A new one is a word here."""
+
+from qunlearn.data.sources import cifar, digits, folder, npz, svhn, tiny_imagenet
+from qunlearn.data.sources.registry import Source, SourceOptions, sources
+
+__all__ = [
+    "Source",
+    "SourceOptions",
+    "cifar",
+    "digits",
+    "folder",
+    "npz",
+    "sources",
+    "svhn",
+    "tiny_imagenet",
+]

@@ -1,0 +1,131 @@
+"""From image files to one array of pixels: in memory, or mapped from a cache if too large."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from qunlearn.data.arrays import EIGHT_BIT
+from qunlearn.data.sources.registry import SourceOptions
+from qunlearn.errors import UserError
+from qunlearn.store.cache import drop_cache, memory_mapped
+
+Bytes = NDArray[np.uint8]
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+FORMAT = 1  # of the cache: another number makes older ones stale
+MOST_PIXELS = 1 << 26  # of one image: a small file can claim to be enormous
+
+
+def decode(
+    name: str,
+    options: SourceOptions,
+    shape: tuple[int, int, int, int],
+    rows: Iterable[Bytes],
+    origin: Path,
+    files: Sequence[Path],
+    notes: Callable[[], Any] = lambda: None,
+) -> tuple[Tensor, Any]:
+    """Collect images into one N×C×H×W tensor of bytes.
+
+    Args:
+        name: Of the data set.
+        options: Say how much memory may be used, and where the cache is.
+        shape: Of all images.
+        rows: The images in blocks, in order; read one by one, and not at all if they are cached.
+        origin: The folder that they come from.
+        files: What the images are made of; the cache is stale when one of them changes.
+        notes: What else was learned from the images, once all are read.
+    """
+    folder = options.cache_dir / "images"
+    place = hashlib.blake2b(os.fsencode(origin.resolve()), digest_size=8).hexdigest()
+    if math.prod(shape) > options.memory_budget:
+        key = _key(files, shape)
+        array, kept = memory_mapped(folder, f"{name}-{place}", key, shape, rows, notes)
+        return torch.from_numpy(array), kept
+    # What was erased from the folder must not live on in a cache of its larger days.
+    drop_cache(folder, f"{name}-{place}")
+    array, start = np.empty(shape, dtype=np.uint8), 0
+    for block in rows:
+        array[start : start + len(block)] = block
+        start += len(block)
+    return torch.from_numpy(array), notes()
+
+
+def decode_files(
+    files: Sequence[Path], size: tuple[int, int], resize: bool = False
+) -> Iterator[Bytes]:
+    """Each image file as 1×3×H×W bytes, all of one size."""
+    for file in files:
+        yield read_image(file, size, resize).transpose(2, 0, 1)[None]
+
+
+def read_image(file: Path, size: tuple[int, int], resize: bool = False) -> Bytes:
+    """One image file as H×W×3 bytes; what cannot be read is named."""
+    from PIL import Image
+
+    with _open(file) as image:
+        if not resize and (image.height, image.width) != size:
+            raise UserError(
+                f"The image {str(file)!r} has {image.width}×{image.height} pixels where "
+                f"{size[1]}×{size[0]} are expected; give all images one size, or use --image-size."
+            )
+        if image.mode not in EIGHT_BIT:
+            raise UserError(
+                f"The image {str(file)!r} does not have 8 bits per channel (its mode is "
+                f"{image.mode!r}); convert it to 8 bits."
+            )
+        try:
+            colours = image.convert("RGB")
+        except (OSError, ValueError, SyntaxError) as error:
+            raise _damaged(file, error) from None
+        if resize:
+            colours = colours.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+        return np.asarray(colours)
+
+
+def size_of(file: Path) -> tuple[int, int]:
+    """Height and width of an image file, read from its head."""
+    with _open(file) as image:
+        return image.height, image.width
+
+
+def _open(file: Path) -> Any:
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            # Of images that are suspiciously large; the bound below is stricter.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(file, formats=FORMATS)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise _damaged(file, error) from None
+    if image.width * image.height > MOST_PIXELS:
+        image.close()
+        raise UserError(
+            f"The image {str(file)!r} claims {image.width}×{image.height} pixels; more than "
+            f"{MOST_PIXELS:,} are not read: reduce or remove it."
+        )
+    return image
+
+
+def _damaged(file: Path, error: BaseException) -> UserError:
+    return UserError(f"The image {str(file)!r} cannot be read ({error}); restore or remove it.")
+
+
+def _key(files: Sequence[Path], shape: tuple[int, ...]) -> str:
+    """Changes with the name, the size or the time of change of any file."""
+    digest = hashlib.blake2b(repr((FORMAT, shape)).encode(), digest_size=16)
+    for file in files:
+        state = file.stat()
+        digest.update(os.fsencode(f"{file}|{state.st_size}|{state.st_mtime_ns}\n"))
+    return digest.hexdigest()

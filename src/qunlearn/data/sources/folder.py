@@ -1,0 +1,147 @@
+"""Any folder of images with one folder per class."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from qunlearn.data.dataset import Augmentation, ImageData
+from qunlearn.data.sources.decode import Bytes, decode, decode_files, size_of
+from qunlearn.data.sources.registry import SourceOptions, sources
+from qunlearn.errors import UserError
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+TEST_FOLDERS = ("test", "val", "validation", "valid")
+LARGEST_SIDE = 8192
+
+
+@sources.register("folder")
+def folder(options: SourceOptions) -> ImageData:
+    """A folder with `train/CLASS/*.png` and `test/CLASS/*.png` (or `val`), or just `CLASS/*.png`.
+
+    In the second case, about a fifth of the images is the test part, by a hash of their path:
+    whether an image belongs to it does not depend on which others there are.
+    """
+    base = options.data_dir
+    if base is None:
+        raise UserError("The data set 'folder' needs a folder; name it with --data-dir DIR.")
+    if not base.is_dir():
+        raise UserError(f"There is no folder {str(base)!r}; check the path.")
+    samples, classes = _samples(base)
+    files = [file for _, _, file in samples]
+    is_test = torch.tensor([part == "test" for part, _, _ in samples])
+    size = _size(files[0], options.image_size)
+    train = (~is_test).tolist()
+    moments = _Moments()
+    rows = moments.of(decode_files(files, size, options.image_size is not None), train)
+    shape = (len(files), 3, *size)
+    images, (mean, std) = decode(
+        _safe(base.name), options, shape, rows, base, files, moments.result
+    )
+    return ImageData(
+        name=base.resolve().name,
+        images=images,
+        labels=torch.tensor([label for _, label, _ in samples]),
+        ids=tuple(_id(base, part, file) for part, _, file in samples),
+        is_test=is_test,
+        classes=classes,
+        mean=tuple(mean),
+        std=tuple(std),
+        augmentation=Augmentation(crop=max(1, min(size) // 8), flip=True),
+    )
+
+
+def _samples(base: Path) -> tuple[list[tuple[str, int, Path]], tuple[str, ...]]:
+    """Part, label and file of each image, and the class names."""
+    if (base / "train").is_dir():
+        parts = {"train": base / "train"}
+        found = [base / name for name in TEST_FOLDERS if (base / name).is_dir()]
+        parts |= {"test": found[0]} if found else {}
+        classes = _folders(base / "train")
+    else:
+        parts, classes = {"": base}, _folders(base)
+    samples = []
+    for part, place in parts.items():
+        for name in _folders(place):
+            if name not in classes:
+                raise UserError(
+                    f"The class {name!r} in {str(place)!r} has no folder below 'train'; add an "
+                    "empty one there, or remove the class."
+                )
+            label = classes.index(name)
+            for file in _images(place / name):
+                samples.append((part or _hashed_part(file.relative_to(base)), label, file))
+    if not any(part == "train" for part, _, _ in samples):
+        raise UserError(
+            f"There are no training images in {str(base)!r}: it should hold a folder per class, or "
+            f"a folder 'train' of such folders, with files such as .png or .jpg in them."
+        )
+    return samples, tuple(classes)
+
+
+def _hashed_part(path: Path) -> str:
+    digest = hashlib.blake2b(path.as_posix().encode(errors="surrogateescape"), digest_size=8)
+    return "test" if int.from_bytes(digest.digest(), "big") % 5 == 0 else "train"
+
+
+def _folders(place: Path) -> list[str]:
+    return sorted(p.name for p in place.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def _images(place: Path) -> list[Path]:
+    # Sorted by text, as on every system; a Path sorts without regard to case on some.
+    return sorted(
+        (p for p in place.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file()),
+        key=lambda path: path.as_posix(),
+    )
+
+
+def _id(base: Path, part: str, file: Path) -> str:
+    inside = file.relative_to(base).parts
+    # Below train/ or test/ the part is the first folder already.
+    below = inside[1:] if (base / "train").is_dir() else inside
+    name = "/".join((part, *below))
+    if not name.isprintable():
+        raise UserError(f"The file name {name!r} has unprintable characters; rename the file.")
+    return name
+
+
+def _size(first: Path, asked: int | None) -> tuple[int, int]:
+    if asked is None:
+        return size_of(first)
+    if not 1 <= asked <= LARGEST_SIDE:
+        raise UserError(f"The image size is {asked}; choose one from 1 to {LARGEST_SIDE} pixels.")
+    return asked, asked
+
+
+def _safe(name: str) -> str:
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in name) or "folder"
+
+
+class _Moments:
+    """Mean and standard deviation of the training images, gathered while they pass."""
+
+    def __init__(self) -> None:
+        self.pixels = 0
+        self.total = np.zeros(3, dtype=np.int64)
+        self.square = np.zeros(3, dtype=np.int64)
+
+    def of(self, rows: Iterable[Bytes], counted: Iterable[bool]) -> Iterator[Bytes]:
+        for row, count in zip(rows, counted, strict=True):
+            if count:
+                values = row[0].reshape(3, -1).astype(np.int64)
+                self.pixels += values.shape[1]
+                self.total += values.sum(axis=1)
+                self.square += (values**2).sum(axis=1)
+            yield row
+
+    def result(self) -> tuple[list[float], list[float]]:
+        mean = self.total / self.pixels
+        variance = np.maximum(self.square / self.pixels - mean**2, 0)
+        std = np.sqrt(variance)
+        # A channel without contrast has nothing to be scaled.
+        return (mean / 255).tolist(), np.where(std > 1e-6, std / 255, 1.0).tolist()

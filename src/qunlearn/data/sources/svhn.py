@@ -1,0 +1,109 @@
+"""Street View House Numbers, cropped digits of 32×32 pixels, in the official .mat files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from qunlearn.data.dataset import Augmentation, ImageData
+from qunlearn.data.sources.decode import Bytes, decode
+from qunlearn.data.sources.locate import Plain, locate
+from qunlearn.data.sources.registry import SourceOptions, sources
+from qunlearn.errors import UserError
+
+FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
+ORIGIN = Plain(
+    base="http://ufldl.stanford.edu/housenumbers/",
+    md5={
+        "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
+        "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
+    },
+    folder="svhn",
+)
+
+
+@sources.register("svhn")
+def svhn(options: SourceOptions) -> ImageData:
+    """99,289 digits from house numbers; the label 10 of the files stands for the digit 0."""
+    folder = locate("svhn", options, ORIGIN, tuple(FILES.values()))
+    paths = {part: folder / file for part, file in FILES.items()}
+    labels = {part: _labels(path) for part, path in paths.items()}
+    counts = {part: _count(path, len(labels[part])) for part, path in paths.items()}
+    total = sum(counts.values())
+    images, _ = decode(
+        "svhn",
+        options,
+        (total, 3, 32, 32),
+        _images(list(paths.values())),
+        folder,
+        list(paths.values()),
+    )
+    return ImageData(
+        name="svhn",
+        images=images,
+        labels=torch.from_numpy(np.concatenate(list(labels.values()))),
+        ids=tuple(f"{part}/{number}" for part in FILES for number in range(counts[part])),
+        is_test=torch.arange(total) >= counts["train"],
+        classes=tuple("0123456789"),
+        mean=(0.4377, 0.4438, 0.4728),
+        std=(0.1980, 0.2010, 0.1970),
+        augmentation=Augmentation(crop=4),  # digits must not be mirrored
+    )
+
+
+def _images(paths: list[Path]) -> Iterator[Bytes]:
+    for path in paths:
+        yield _read(path, "X")["X"].transpose(3, 2, 0, 1)
+
+
+def _labels(path: Path) -> Any:
+    labels = np.asarray(_read(path, "y").get("y", ()))
+    if labels.dtype.kind not in "ui" or not labels.size or labels.min() < 1 or labels.max() > 10:
+        raise _wrong(path, "it has no labels 'y' from 1 to 10")
+    return labels.reshape(-1).astype(np.int64) % 10
+
+
+def _count(path: Path, labels: int) -> int:
+    """How many images the file declares, asked before any is read."""
+    from scipy.io import whosmat
+
+    with _said_clearly(path):
+        declared = {name: (shape, kind) for name, shape, kind in whosmat(path)}
+    shape, kind = declared.get("X", ((), ""))
+    if len(shape) != 4 or shape[:3] != (32, 32, 3) or kind != "uint8" or shape[3] != labels:
+        raise _wrong(path, f"it has no images 'X' of 32×32×3×{labels} bytes, one per label")
+    return int(shape[3])
+
+
+def _read(path: Path, name: str) -> dict[str, Any]:
+    from scipy.io import loadmat
+
+    with _said_clearly(path):
+        content: dict[str, Any] = loadmat(path, variable_names=[name])
+    return content
+
+
+class _said_clearly:
+    """Turns whatever the reader of .mat files stumbles over into one sentence."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # The reader raises nearly anything on damaged files: TypeError, IndexError, zlib.error, ...
+        if isinstance(error, Exception):
+            raise _wrong(self.path, f"{type(error).__name__}: {error}") from None
+
+
+def _wrong(path: Path, fault: str) -> UserError:
+    return UserError(
+        f"The file {str(path)!r} is truncated, corrupt or not from SVHN ({fault}); delete it and "
+        "fetch it again, by hand or with --download."
+    )

@@ -1,0 +1,109 @@
+"""Models by name, or by the `package.module:factory` that a user types."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from qunlearn.errors import UserError
+from qunlearn.registry import Registry
+
+
+@dataclass(frozen=True)
+class ImageShape:
+    """Images: how many channels, how many pixels along the shorter side."""
+
+    channels: int
+    size: int
+
+
+models: Registry[Callable[[ImageShape, int, float], nn.Module]] = Registry("model")
+"""Each takes the image shape, the number of classes and a width multiplier."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Everything needed to build a model again; stored with its weights."""
+
+    name: str
+    classes: int
+    channels: int
+    size: int
+    width: float = 1.0
+
+    @property
+    def is_factory(self) -> bool:
+        """Whether the name is the user's own `package.module:factory`."""
+        return ":" in self.name
+
+    def build(self, seed: int = 0) -> nn.Module:
+        """Build the model with weights drawn from `seed`, whatever was drawn before.
+
+        Example:
+            >>> model = ModelSpec("resnet18", classes=10, channels=1, size=8, width=0.125).build()
+            >>> model(torch.zeros(2, 1, 8, 8)).shape
+            torch.Size([2, 10])
+        """
+        if not (isinstance(self.width, (int, float)) and 0 < self.width <= 16):
+            raise UserError(f"Width {self.width!r} is not possible: choose above 0, at most 16.")
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach every device
+            if self.is_factory:
+                return _call_factory(self.name, self.classes)
+            return models[self.name](ImageShape(self.channels, self.size), self.classes, self.width)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain dictionary, as files keep it."""
+        return asdict(self)
+
+
+def scaled(channels: int, width: float) -> int:
+    """A number of channels times the width multiplier, in multiples of four.
+
+    >>> scaled(64, 0.25), scaled(24, 0.5), scaled(16, 0.1)
+    (16, 12, 4)
+    """
+    return max(4, round(channels * width / 4) * 4)
+
+
+def _call_factory(path: str, classes: int) -> nn.Module:
+    """Import and call a user's factory: with `num_classes` if it takes that, else with nothing."""
+    module_name, _, attribute = path.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"The model factory {path!r} cannot be found: {error}; give package.module:function, "
+            "importable from here."
+        ) from None
+    if _takes(factory, num_classes=classes):
+        model = factory(num_classes=classes)
+    elif _takes(factory):
+        model = factory()
+    else:
+        raise UserError(
+            f"The model factory {path!r} cannot be called; give a function that needs no argument "
+            "but num_classes."
+        )
+    if not isinstance(model, nn.Module):
+        raise UserError(
+            f"The model factory {path!r} returned {type(model).__name__}; return a torch nn.Module."
+        )
+    return model
+
+
+def _takes(factory: object, **arguments: object) -> bool:
+    """Whether a factory can be called so; by its signature, since calling may fail for others."""
+    if not callable(factory):
+        return False
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except (TypeError, ValueError):
+        return False
+    return True

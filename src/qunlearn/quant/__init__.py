@@ -1,0 +1,20 @@
+"""Few bits: the arithmetic, the quantizers, the layers and the conversion of a model."""
+
+from qunlearn.quant.convert import calibrate, keeping_statistics, quantize
+from qunlearn.quant.describe import describe
+from qunlearn.quant.quantizer import Family, Grid, Quantizer, families
+from qunlearn.quant.spec import LayerSpec, QuantSpec, known_quantizers
+
+__all__ = [
+    "Family",
+    "Grid",
+    "LayerSpec",
+    "QuantSpec",
+    "Quantizer",
+    "calibrate",
+    "describe",
+    "families",
+    "keeping_statistics",
+    "known_quantizers",
+    "quantize",
+]

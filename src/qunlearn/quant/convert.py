@@ -1,0 +1,199 @@
+"""`quantize(model, spec)`: swap layers for few-bit ones, and say clearly what cannot be swapped."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from qunlearn.errors import UserError, unknown
+from qunlearn.quant.layers import QUANTIZED, QuantLayer
+from qunlearn.quant.quantizer import Quantizer, families
+from qunlearn.quant.spec import LayerSpec, QuantSpec, covers
+
+
+def quantize(model: nn.Module, spec: QuantSpec) -> nn.Module:
+    """Replace a model's convolutions and linear layers by few-bit ones, in place, and return it.
+
+    Weights, biases and BatchNorm stay the same objects under the same names, so a state dict of the
+    full-precision model still fits. A module used in several places is replaced once. The first and
+    the last layer, in the order in which the model registers them, get `spec.first_last_bits`.
+    Weights' scales start from the weights now, inputs' scales from the first batch.
+
+    Raises:
+        UserError: If the model has weights that cannot be quantized; nothing was touched.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10))
+        >>> model = quantize(model, QuantSpec(weights=4, activations=4))
+        >>> model[0].weight_quantizer
+        LsqPlusWeight(bits=8)
+    """
+    if any(isinstance(module, QuantLayer) for module in model.modules()):
+        raise UserError(
+            "This model is quantized already; quantize the full-precision model it came from."
+        )
+    if spec.full_precision:
+        return model
+    plan = _plan(model, spec)
+    swapped = {id(layer): _swap(layer, layer_spec) for layer, layer_spec in plan}
+    if id(model) in swapped:
+        return swapped[id(model)]
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if child is not None and id(child) in swapped:
+                setattr(parent, name, swapped[id(child)])
+    return model
+
+
+@torch.no_grad()
+def calibrate(model: nn.Module, images: Tensor) -> None:
+    """Start the inputs' scales from one batch, as the first training step would.
+
+    Doing it once with a whole batch makes the start independent of how later batches are divided
+    among steps or processes. Batch statistics are used but not recorded.
+    """
+    with keeping_statistics(model):
+        model(images)
+    unseen = [
+        name for name, q in model.named_modules() if isinstance(q, Quantizer) and not q._ready
+    ]
+    if unseen:
+        raise UserError(
+            f"The quantizer {unseen[0]!r} saw no data: the batch did not pass through its layer; "
+            "leave that layer out with an override of None."
+        )
+
+
+class keeping_statistics:
+    """Within this block BatchNorm normalises as its mode says, but records nothing.
+
+    It works on copies: writing the old values back would break a backward pass after the block.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.norms = [
+            module
+            for module in model.modules()
+            if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats
+        ]
+
+    def __enter__(self) -> None:
+        self.kept = [norm._buffers for norm in self.norms]
+        for norm in self.norms:
+            norm._buffers = {
+                name: None if buffer is None else buffer.clone()
+                for name, buffer in norm._buffers.items()
+            }
+
+    def __exit__(self, *_: object) -> None:
+        for norm, buffers in zip(self.norms, self.kept, strict=True):
+            norm._buffers = buffers
+
+
+def _plan(model: nn.Module, spec: QuantSpec) -> list[tuple[nn.Module, LayerSpec]]:
+    """Which layers get what; raises before anything is touched."""
+    layers = {name: module for name, module in model.named_modules() if type(module) in QUANTIZED}
+    names = list(layers)
+    everything = [n for n, _ in (*model.named_modules(), *model.named_parameters())]
+    for pattern, changes in spec.overrides.items():
+        if not any(covers(pattern, name) for name in (everything if changes is None else names)):
+            raise unknown("layer in an override:", pattern, names)
+    problems = _problems(model, spec)
+    if problems:
+        example = next((name for name in problems if name), None)
+        remedy = f" To leave it as it is, pass overrides={{{example!r}: None}}." if example else ""
+        raise UserError(f"Cannot quantize {'; '.join(problems.values())}.{remedy}")
+    if not layers:
+        raise UserError(
+            "There is nothing to quantize: the model has no convolution and no linear layer."
+        )
+    plan = []
+    for name, layer in layers.items():
+        layer_spec = spec.for_layer(name, edge=name in (names[0], names[-1]))
+        if layer_spec is not None:
+            plan.append((layer, layer_spec))
+    return plan
+
+
+def _problems(model: nn.Module, spec: QuantSpec) -> dict[str, str]:
+    """What cannot be quantized, by name, each with the reason; of nested ones the outermost."""
+    problems: dict[str, str] = {}
+    for name, module in model.named_modules():
+        if spec.leaves_alone(name) or any(name.startswith(f"{outer}.") for outer in problems):
+            continue
+        if reason := _obstacle(module):
+            problems[name] = f"{name or 'the model itself'} ({type(module).__name__}): {reason}"
+        elif type(module) not in QUANTIZED:
+            for matrix in _matrices(module):
+                inner = f"{name}.{matrix}" if name else matrix
+                if not spec.leaves_alone(inner):
+                    problems[inner] = (
+                        f"{inner} (parameter of {type(module).__name__}): a matrix outside of "
+                        "convolutions and linear layers has no few-bit form; make it one of those"
+                    )
+    return problems
+
+
+def _obstacle(module: nn.Module) -> str | None:
+    """Why a module as a whole cannot be quantized, or None if it can or need not."""
+    own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    if any(nn.parameter.is_lazy(tensor) for tensor in own):
+        return "its shape is not known yet; run one batch through the model first"
+    if nn.utils.parametrize.is_parametrized(module):
+        return (
+            "its weight is computed by a parametrization; remove that first with "
+            "torch.nn.utils.parametrize.remove_parametrizations"
+        )
+    kind = next((base for base in QUANTIZED if isinstance(module, base)), None)
+    if kind is type(module):
+        return _weight_obstacle(module)
+    if kind is not None:
+        return f"a subclass of {kind.__name__} may compute something else; use nn.{kind.__name__}"
+    if isinstance(module, nn.TransformerEncoderLayer):
+        return "in eval mode it reads its layers' weights past them; write it out as layers"
+    if type(module).__module__.startswith("torch.nn.") and _matrices(module):
+        return f"no few-bit form of its {_matrices(module)[0]!r} is known; use other layers"
+    return None
+
+
+def _weight_obstacle(layer: nn.Module) -> str | None:
+    """Why the weight of a convolution or linear layer cannot be quantized, or None if it can."""
+    held = (*layer.named_parameters(), *layer.named_buffers(), *layer.named_children())
+    foreign = [name for name, _ in held if name not in ("weight", "bias")]
+    if foreign:
+        return (
+            f"it also holds {foreign[0]!r}, which its weight may be computed from; "
+            "undo weight norm, spectral norm, pruning or adapters first"
+        )
+    weight = layer.weight
+    assert isinstance(weight, Tensor)
+    if weight.is_meta:
+        return "its weight has no values yet; load them first"
+    if not weight.is_floating_point():
+        return f"its weight is {weight.dtype}; convert it to float32 first"
+    if not torch.isfinite(weight).all():
+        return "its weight has NaN or infinite values; repair or retrain it"
+    return None
+
+
+def _matrices(module: nn.Module) -> list[str]:
+    """The names of a module's own parameters that are more than a norm, a bias or a gain."""
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+        return []
+    own = module.named_parameters(recurse=False)
+    return [name for name, p in own if sum(size > 1 for size in p.shape) > 1]
+
+
+def _swap(layer: nn.Module, spec: LayerSpec) -> QuantLayer:
+    family = families[spec.quantizer]
+    weight = layer.weight
+    assert isinstance(weight, Tensor)
+    for_weight: nn.Module = nn.Identity()
+    for_input: nn.Module = nn.Identity()
+    if spec.weights is not None:
+        for_weight = family.weights(spec.weights, weight, spec.per_channel, spec.init)
+        for_weight.to(weight.device)
+        for_weight.initialise(weight)
+    if spec.activations is not None:
+        for_input = family.activations(spec.activations, spec.init).to(weight.device)
+    return QUANTIZED[type(layer)](layer, for_weight, for_input)

@@ -1,0 +1,130 @@
+"""What a model is made of: layers, bits, scales, parameters and bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from qunlearn.quant.layers import QUANTIZED
+from qunlearn.quant.quantizer import Quantizer
+from qunlearn.quant.spec import FULL
+
+
+@dataclass(frozen=True)
+class LayerDescription:
+    """One row of the table; `bytes` is the size at the bits that are stored."""
+
+    name: str
+    kind: str
+    weight_bits: int
+    act_bits: int
+    weight_scale: float | None
+    act_scale: float | None
+    parameters: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """A model's layers; whatever is in none of them (norms, say) is the last row, `others`."""
+
+    layers: tuple[LayerDescription, ...]
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, quantizers' own left out."""
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all layers at their bits."""
+        return sum(layer.bytes for layer in self.layers)
+
+    def __str__(self) -> str:
+        head = ("layer", "kind", "W", "A", "weight scale", "input scale", "parameters", "bytes")
+        body = [
+            (
+                layer.name,
+                layer.kind,
+                str(layer.weight_bits),
+                str(layer.act_bits),
+                _number(layer.weight_scale),
+                _number(layer.act_scale),
+                f"{layer.parameters:,}",
+                f"{layer.bytes:,}",
+            )
+            for layer in self.layers
+        ]
+        full = 4 * self.parameters
+        total = ("total", "", "", "", "", "", f"{self.parameters:,}", f"{self.bytes:,}")
+        widths = [max(map(len, column)) for column in zip(head, *body, total, strict=True)]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if i < 2 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in (head, *body, total)
+        ]
+        share = f"{full / max(self.bytes, 1):.1f} times smaller than in 32 bits ({full:,} bytes)"
+        return "\n".join([*lines, share])
+
+
+def describe(model: nn.Module) -> Description:
+    """Describe a model layer by layer; print the result for a table.
+
+    Example:
+        >>> from qunlearn.quant import QuantSpec, quantize
+        >>> model = quantize(nn.Sequential(nn.Linear(64, 10)), QuantSpec(first_last_bits=4))
+        >>> describe(model).bytes   # 320 for the weight, 40 for the bias, 4 for the weight's scale
+        364
+    """
+    rows: list[LayerDescription] = []
+    counted: set[int] = set()
+    for name, module in model.named_modules():
+        if not any(isinstance(module, kind) for kind in QUANTIZED):
+            continue
+        own = [p for p in module.parameters(recurse=False) if id(p) not in counted]
+        counted.update(map(id, own))
+        weight, inputs = _quantizers(module)
+        weight_bits = weight.bits if weight else FULL
+        matrix = module.weight
+        assert isinstance(matrix, Tensor)
+        scales = weight.grid(matrix).scale if weight else None
+        size = sum(-(-p.numel() * weight_bits // 8) if p is matrix else 4 * p.numel() for p in own)
+        rows.append(
+            LayerDescription(
+                name=name or "(root)",
+                kind=type(module).__name__.removeprefix("Quant"),
+                weight_bits=weight_bits,
+                act_bits=inputs.bits if inputs else FULL,
+                weight_scale=float(scales.mean()) if scales is not None else None,
+                act_scale=float(inputs.grid().scale.mean())
+                if inputs and inputs.initialised
+                else None,
+                parameters=sum(p.numel() for p in own),
+                bytes=size + (4 * scales.numel() if scales is not None else 0),
+            )
+        )
+    for module in model.modules():
+        if isinstance(module, Quantizer):
+            counted.update(map(id, module.parameters()))
+    others = sum(p.numel() for p in model.parameters() if id(p) not in counted)
+    if others:
+        rows.append(
+            LayerDescription("others", "norms etc.", FULL, FULL, None, None, others, 4 * others)
+        )
+    return Description(tuple(rows))
+
+
+def _quantizers(module: nn.Module) -> tuple[Quantizer | None, Quantizer | None]:
+    found = (
+        getattr(module, "weight_quantizer", None),
+        getattr(module, "activation_quantizer", None),
+    )
+    weight, inputs = (q if isinstance(q, Quantizer) else None for q in found)
+    return weight, inputs
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

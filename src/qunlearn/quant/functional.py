@@ -1,0 +1,356 @@
+"""The arithmetic of few bits: pure functions of tensors, with their gradients in closed form.
+
+Every quantizer here maps `x` to a value on a uniform grid, `s·(k - z)` with an integer code `k` in
+`[low, high]`, and hands gradients through the rounding by the straight-through estimator, with the
+mask on the value *before* it is rounded. A code for zero always exists (`z` is an integer), because
+zero padding and integer runtimes need it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+SMALLEST_SCALE = 1e-10
+"""Scales are kept above this, so that a collapsing one can neither divide by zero nor turn over."""
+
+SHARPEST, SOFTEST = 1e-3, 0.5
+"""The range of DSQ's α: below, the tanh is a step with no slope left; above, hardly bent at all."""
+
+
+def code_range(bits: int, signed: bool) -> tuple[int, int]:
+    """The smallest and largest integer code of a grid.
+
+    >>> code_range(4, signed=True), code_range(4, signed=False)
+    ((-8, 7), (0, 15))
+    """
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+
+
+def uniform_quantize(
+    x: Tensor, scale: Tensor, zero_point: Tensor | float, low: int, high: int
+) -> Tensor:
+    """Round `x` to `s·(k - z)`, with `v = x/s + z` and `k = round(clamp(v, low, high))`.
+
+    Gradients: to `x` 1 inside and 0 outside of the clips; to `s` `round(v) - v` inside, `k - z` at
+    the clips; to `z` 0 inside, `-s` at the clips. This is LSQ, and with a learned `z` LSQ+.
+
+    Example:
+        >>> x = torch.tensor([-9.0, 0.0, 0.6, 9.0])
+        >>> uniform_quantize(x, torch.tensor(0.5), 0, -8, 7)
+        tensor([-4.0000,  0.0000,  0.5000,  3.5000])
+    """
+    zero_point = torch.as_tensor(zero_point, dtype=scale.dtype, device=scale.device)
+    return _apply(_UniformQuantize, x, scale, zero_point, low, high)
+
+
+def zero_point(offset: Tensor, scale: Tensor, low: int, high: int) -> Tensor:
+    """The integer code nearest to real zero, for a grid that is to start at `offset` (SPEC's β).
+
+    `z = clamp(round(low - β/s), low, high)`, differentiable in both by the straight-through
+    estimator. `z` is an integer, so the grid starts at `s·(low - z)`: β snapped to a whole step.
+    """
+    unrounded = low - offset / wide(scale).clamp_min(SMALLEST_SCALE)
+    return round_through(unrounded).clamp(low, high)
+
+
+def round_through(x: Tensor) -> Tensor:
+    """Round to the nearest integer; the gradient passes as if nothing had been rounded."""
+    return x + (x.round() - x).detach()
+
+
+def wide(x: Tensor) -> Tensor:
+    """`x` in at least 32 bits: half precision cannot tell 256 codes and their fractions apart."""
+    return x if x.dtype is torch.float64 else x.float()
+
+
+def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
+    """`x` itself, bit for bit, whose gradient is multiplied by `factor` on the way back."""
+    return _apply(_ScaleGradient, x, factor)
+
+
+def lsq_gradient_factor(features: int, high: float | Tensor) -> float | Tensor:
+    """LSQ's `1/√(N·Qp)`, which brings a scale's gradient to the size of the weights' gradients.
+
+    `features` is N: a weight's elements (of one channel, where each has its scale), or an
+    activation's features *of one sample*, so that the result does not depend on the batch size.
+    """
+    return (max(features, 1) * high) ** -0.5
+
+
+def pact(x: Tensor, alpha: Tensor, bits: int, signed: bool = False) -> Tensor:
+    """PACT: clip to `[0, α]` (`[-α, α]` if signed) and round to a uniform grid.
+
+    Gradients: to `x` 1 inside, 0 outside; to `α` 1 where `x ≥ α`, -1 where `x ≤ -α`, 0 between.
+
+    Example:
+        >>> pact(torch.tensor([-1.0, 0.9, 7.0]), torch.tensor(6.0), bits=2)
+        tensor([0., 0., 6.])
+    """
+    return _apply(_Pact, x, alpha, bits, signed)
+
+
+def pact_scale(alpha: Tensor, bits: int, signed: bool) -> Tensor:
+    """The step between two of PACT's levels; a signed grid leaves out the code without a mirror."""
+    _, top = code_range(bits, signed)
+    return wide(alpha).clamp_min(SMALLEST_SCALE) / top
+
+
+def dorefa(weight: Tensor, bits: int, largest: Tensor | None = None) -> Tensor:
+    """DoReFa's weights: squeeze by tanh, spread over `[-1, 1]`, round to `2^bits` levels.
+
+    `2·round(n·(tanh(w)/(2·max|tanh w|) + ½))/n - 1` with `n = 2^bits - 1`. The grid is symmetric
+    and so has no zero. `largest` is `max|tanh w|` where the caller has it (per channel, say); it
+    counts as a constant in the gradient.
+
+    Example:
+        >>> dorefa(torch.tensor([-0.5, 0.01, 0.5]), bits=2)
+        tensor([-1.0000,  0.3333,  1.0000])
+    """
+    squeezed = torch.tanh(wide(weight))
+    largest = squeezed.detach().abs().amax() if largest is None else largest
+    _, top = code_range(bits, signed=False)
+    unit = squeezed / (2 * largest.clamp_min(SMALLEST_SCALE)) + 0.5
+    return (2 * round_through(unit * top) / top - 1).to(weight.dtype)
+
+
+def dsq(x: Tensor, lower: Tensor, upper: Tensor, alpha: Tensor, bits: int) -> Tensor:
+    """Differentiable soft quantization: hard levels forward, the slope of a tanh backward.
+
+    With `Δ = (u - l)/n`, `n = 2^bits - 1`, `v = (x - l)/Δ`, `i = floor(v)`, `r = v - i - ½` and
+    `κ = log(2/α - 1)`, the soft curve is `l + Δ·(i + ½ + tanh(κr)/(2(1 - α)))`, which meets the
+    levels exactly at both ends of each step. The result is the nearest level; all four gradients
+    are the soft curve's. `l` and `u` must already hold zero on their grid: see `snap_range`.
+    """
+    return _apply(_Dsq, x, lower, upper, alpha, bits)
+
+
+def dsq_step(lower: Tensor, upper: Tensor, bits: int) -> Tensor:
+    """The step between two of DSQ's levels."""
+    _, top = code_range(bits, signed=False)
+    return (wide(upper - lower) / top).clamp_min(SMALLEST_SCALE)
+
+
+def snap_range(lower: Tensor, upper: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Move a range by less than a step, so that zero is one of its levels; straight through.
+
+    Example:
+        >>> snap_range(torch.tensor(-1.1), torch.tensor(1.9), bits=2)
+        (tensor(-1.), tensor(2.))
+    """
+    top = 2**bits - 1
+    step = dsq_step(lower, upper, bits)
+    zero = (-lower / step).round().clamp(0, top)
+    snapped = (-zero * step, (top - zero) * step)
+    return lower + (snapped[0] - lower).detach(), upper + (snapped[1] - upper).detach()
+
+
+def least_squares_scale(
+    x: Tensor, zero_point: Tensor | float, low: int, high: int, candidates: int = 80
+) -> Tensor:
+    """The scale that rounds `x` with the least squared error, one for each row of `x`.
+
+    `x` is rows by elements. A sweep over clipping ranges finds the basin; the closed form for fixed
+    codes, `s = ⟨x, k - z⟩/⟨k - z, k - z⟩`, then slides to its bottom.
+    """
+    zero = torch.as_tensor(zero_point, dtype=x.dtype, device=x.device)
+    below, above = (zero - low).clamp_min(0.5), (high - zero).clamp_min(0.5)
+    widest = torch.maximum(
+        -x.amin(dim=1, keepdim=True) / below, x.amax(dim=1, keepdim=True) / above
+    )
+    widest = torch.where(widest > 0, widest, x.abs().amax(dim=1, keepdim=True) / max(high, 1))
+
+    best = widest
+    least = torch.full_like(widest, torch.inf)
+    for share in torch.linspace(1.2, 0.02, candidates).tolist():
+        scale = widest * share
+        error = _squared_error(x, scale, zero, low, high)
+        best = torch.where(error < least, scale, best)
+        least = torch.minimum(error, least)
+    for _ in range(20):
+        codes = (x / best.clamp_min(SMALLEST_SCALE) + zero).round().clamp(low, high) - zero
+        scale = (x * codes).sum(1, keepdim=True) / codes.square().sum(1, keepdim=True).clamp_min(1)
+        error = _squared_error(x, scale, zero, low, high)
+        better = (error < least) & (scale > 0)
+        if not better.any():
+            break
+        best = torch.where(better, scale, best)
+        least = torch.where(better, error, least)
+    # Nothing but zeros: any grid is exact, so take the one that spans [-1, 1].
+    return torch.where(best > 0, best, torch.full_like(best, 1 / max(high, 1)))
+
+
+def least_squares_range(x: Tensor, low: int, high: int) -> tuple[Tensor, Tensor]:
+    """The `(scale, offset)` of the grid with a code for zero that rounds `x` with least error.
+
+    The ends of the range are shrunk by turns, each time as far as it pays; then the scale slides to
+    the bottom of its basin.
+    """
+    x = x.reshape(1, -1)
+    ends = [x.amin().clamp_max(0), x.amax().clamp_min(0)]
+    if ends[0] == ends[1]:
+        return x.new_tensor(1 / max(high, 1)), x.new_zeros(())
+    shares = torch.linspace(1, 0.05, 39).tolist()
+    for _ in range(2):
+        for end in (1, 0):
+            trials = []
+            for share in shares:
+                trial = [*ends]
+                trial[end] = ends[end] * share
+                scale, zero = _grid(trial[0], trial[1], low, high)
+                trials.append((_squared_error(x, scale, zero, low, high).item(), trial[end]))
+            ends[end] = min(trials, key=lambda pair: pair[0])[1]
+    _, zero = _grid(ends[0], ends[1], low, high)
+    scale = least_squares_scale(x, zero, low, high).squeeze()
+    return scale, (low - zero) * scale
+
+
+def _grid(bottom: Tensor, top: Tensor, low: int, high: int) -> tuple[Tensor, Tensor]:
+    scale = ((top - bottom) / (high - low)).clamp_min(SMALLEST_SCALE)
+    return scale, (low - bottom / scale).round().clamp(low, high)
+
+
+def _squared_error(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
+    codes = (x / scale.clamp_min(SMALLEST_SCALE) + zero).round().clamp(low, high)
+    return (x - scale * (codes - zero)).square().sum(dim=1, keepdim=True)
+
+
+def _apply(function: type[torch.autograd.Function], *inputs: object) -> Tensor:
+    result: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _fit(gradient: Tensor, like: Tensor) -> Tensor:
+    """Sum a broadcast gradient back to the shape of the parameter that it belongs to."""
+    return gradient.sum_to_size(like.shape).to(like.dtype)
+
+
+class _UniformQuantize(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
+        s = wide(scale).clamp_min(SMALLEST_SCALE)
+        # In place: on a large activation each temporary costs as much as the arithmetic. (vmap
+        # knows no clamp_, but its two halves.)
+        v = (wide(x) / s).add_(zero).clamp_min_(low).clamp_max_(high)
+        return v.round_().sub_(zero).mul_(s).to(x.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, scale, zero, ctx.low, ctx.high = inputs
+        ctx.save_for_backward(x, scale, zero)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, scale, zero = ctx.saved_tensors
+        s = wide(scale).clamp_min(SMALLEST_SCALE)
+        v = (wide(x) / s).add_(zero)
+        clipped = v.clamp(ctx.low, ctx.high)
+        inside = v == clipped
+        to_x = gradient * inside
+        to_scale = to_zero = None
+        if ctx.needs_input_grad[1]:
+            # round(v) - v inside, k - z at the clips
+            slope = clipped.round_().sub_(torch.where(inside, v, zero))
+            to_scale = _fit(slope * gradient, scale)
+        if ctx.needs_input_grad[2]:
+            to_zero = _fit((to_x - gradient) * s, zero)
+        return to_x.to(x.dtype), to_scale, to_zero, None, None
+
+
+class _ScaleGradient(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, factor: float | Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.factor = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor, None
+
+
+class _Pact(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, alpha: Tensor, bits: int, signed: bool) -> Tensor:
+        top = wide(alpha).clamp_min(SMALLEST_SCALE)
+        scale = pact_scale(alpha, bits, signed)
+        bottom = -top if signed else torch.zeros_like(top)
+        clipped = torch.minimum(torch.maximum(wide(x), bottom), top)
+        return ((clipped / scale).round() * scale).to(x.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, alpha, _, ctx.signed = inputs
+        ctx.save_for_backward(x, alpha)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, alpha = ctx.saved_tensors
+        top = wide(alpha).clamp_min(SMALLEST_SCALE)
+        value = wide(x)
+        above = value >= top
+        below = value <= -top if ctx.signed else value < 0
+        to_alpha = gradient * above
+        if ctx.signed:
+            to_alpha = to_alpha - gradient * below
+        return gradient * ~(above | below), _fit(to_alpha, alpha), None, None
+
+
+class _Dsq(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, lower: Tensor, upper: Tensor, alpha: Tensor, bits: int) -> Tensor:
+        top = 2**bits - 1
+        step = dsq_step(lower, upper, bits)
+        zero = (-lower / step).round()  # an integer already, but for the last bit of a float
+        codes = (wide(x) / step + zero).clamp(0, top).round()
+        return ((codes - zero) * step).to(x.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, lower, upper, alpha, ctx.bits = inputs
+        ctx.save_for_backward(x, lower, upper, alpha)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, lower, upper, alpha = ctx.saved_tensors
+        top = 2**ctx.bits - 1
+        a = alpha.clamp(SHARPEST, SOFTEST)
+        step = dsq_step(lower, upper, ctx.bits)
+        sharpness = torch.log(2 / a - 1)
+        v = (wide(x) - lower) / step
+        below, above = v < 0, v > top
+        inside = ~(below | above)
+        v = v.clamp(0, top)  # beyond the range all that follows is multiplied by zero
+        i = v.floor().clamp(0, top - 1)
+        r = v - i - 0.5
+        t = torch.tanh(sharpness * r)
+        slope = sharpness * (1 - t * t) / (2 * (1 - a))
+        soft = i + 0.5 + t / (2 * (1 - a))
+        inner = gradient * inside
+        to_lower = inner * (1 - soft / top - slope * (1 - v / top)) + gradient * below
+        to_upper = inner * (soft - slope * v) / top + gradient * above
+        bend = -2 / (a * (2 - a))  # dκ/dα
+        to_alpha = inner * step * ((1 - t * t) * r * bend / (2 * (1 - a)) + t / (2 * (1 - a) ** 2))
+        return (
+            (inner * slope).to(x.dtype),
+            _fit(to_lower, lower),
+            _fit(to_upper, upper),
+            _fit(to_alpha, alpha),
+            None,
+        )

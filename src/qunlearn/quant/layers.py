@@ -1,0 +1,90 @@
+"""Convolutions and linear layers that round their weights and their input before they compute.
+
+Each is its ordinary layer, keeps its parameters under the same names, and carries two quantizers:
+`QuantConv2d(conv, weight_quantizer, activation_quantizer)`. An `nn.Identity` means full precision.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class QuantLayer(nn.Module):
+    """The two quantizers of a layer, and the weight as it is computed with."""
+
+    def take(self, layer: Any, weight: nn.Module, activation: nn.Module) -> None:
+        """Take over the layer's own parameters, hooks and mode, and the two quantizers."""
+        self.weight, self.bias = layer.weight, layer.bias
+        self.weight_quantizer = weight
+        self.activation_quantizer = activation
+        vars(self).update({name: own for name, own in vars(layer).items() if "hook" in name})
+        self.train(layer.training)
+
+    def rounded(self) -> Tensor:
+        """The weight with few bits."""
+        result: Tensor = self.weight_quantizer(self.weight)
+        return result
+
+
+class _QuantConv(QuantLayer):
+    def __init__(self, conv: Any, weight_quantizer: nn.Module, activation_quantizer: nn.Module):
+        super().__init__(
+            conv.in_channels,
+            conv.out_channels,
+            conv.kernel_size,
+            conv.stride,
+            conv.padding,
+            conv.dilation,
+            conv.groups,
+            bias=conv.bias is not None,
+            padding_mode=conv.padding_mode,
+            device="meta",  # the parameters are the other layer's
+        )
+        self.take(conv, weight_quantizer, activation_quantizer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve the rounded input with the rounded weight."""
+        # Zero padding comes after rounding: zero is always on the grid.
+        result: Tensor = self._conv_forward(  # type: ignore[operator]
+            self.activation_quantizer(x), self.rounded(), self.bias
+        )
+        return result
+
+
+class QuantConv1d(_QuantConv, nn.Conv1d):
+    """A one-dimensional convolution with few bits."""
+
+
+class QuantConv2d(_QuantConv, nn.Conv2d):
+    """A two-dimensional convolution with few bits."""
+
+
+class QuantConv3d(_QuantConv, nn.Conv3d):
+    """A three-dimensional convolution with few bits."""
+
+
+class QuantLinear(QuantLayer, nn.Linear):
+    """A linear layer with few bits."""
+
+    def __init__(
+        self, linear: nn.Linear, weight_quantizer: nn.Module, activation_quantizer: nn.Module
+    ):
+        super().__init__(
+            linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta"
+        )
+        self.take(linear, weight_quantizer, activation_quantizer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply the rounded input by the rounded weight."""
+        return nn.functional.linear(self.activation_quantizer(x), self.rounded(), self.bias)
+
+
+QUANTIZED: dict[type[nn.Module], type[QuantLayer]] = {
+    nn.Conv1d: QuantConv1d,
+    nn.Conv2d: QuantConv2d,
+    nn.Conv3d: QuantConv3d,
+    nn.Linear: QuantLinear,
+}
+"""The layers that can be quantized, each with the class that replaces it."""

@@ -1,0 +1,152 @@
+"""LSQ and LSQ+: the scale, and for LSQ+ inputs the offset too, are learned.
+
+Esser et al., Learned Step Size Quantization, 2019; Bhalgat et al., LSQ+, 2020.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from qunlearn.quant import functional as F
+from qunlearn.quant.quantizer import (
+    Family,
+    Grid,
+    Initialisation,
+    Quantizer,
+    families,
+    rows,
+    sampled,
+    scale_shape,
+    sees_negatives,
+)
+
+
+class LsqWeight(Quantizer):
+    """A weight on a symmetric grid with a learned scale, per tensor or per output channel."""
+
+    def __init__(self, bits: int, weight: Tensor, per_channel: bool, init: Initialisation):
+        super().__init__(bits)
+        self.init, self.per_channel = init, per_channel
+        self.low, self.high = F.code_range(bits, signed=True)
+        self.scale = nn.Parameter(weight.new_ones(scale_shape(weight, per_channel)))
+
+    def published(self, matrix: Tensor) -> Tensor:
+        """LSQ's starting scale, `2·mean|w|/√Qp`, for each row."""
+        return 2 * matrix.abs().mean(1) / math.sqrt(self.high)
+
+    def start(self, x: Tensor) -> None:
+        """Set the scale by the published formula or by least squares."""
+        matrix = rows(x, self.per_channel)
+        if self.init == "mse":
+            scale = F.least_squares_scale(matrix, 0, self.low, self.high)
+        else:
+            scale = self.published(matrix)
+        # A row of zeros has no scale of its own: any grid is exact there.
+        scale = torch.where(scale > 0, scale, torch.full_like(scale, 1 / self.high))
+        self.scale.copy_(scale.reshape(self.scale.shape))
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """Round with the LSQ gradient, scaled by the number of weights that share the scale."""
+        factor = F.lsq_gradient_factor(x.numel() // self.scale.numel(), self.high)
+        scale = F.scale_gradient(self.scale, factor)
+        return F.uniform_quantize(x, scale, 0, self.low, self.high)
+
+    def grid(self, x: Tensor | None = None) -> Grid:
+        """Signed codes around zero."""
+        scale = F.wide(self.scale.detach()).clamp_min(F.SMALLEST_SCALE)
+        return Grid(scale, torch.zeros_like(scale), self.low, self.high)
+
+    def sizes(self) -> dict[str, Tensor]:
+        """A scale is its own size."""
+        return {"scale": self.scale}
+
+
+class LsqPlusWeight(LsqWeight):
+    """LSQ+'s weights: LSQ's, started from the spread of the weights instead of their mean size."""
+
+    def published(self, matrix: Tensor) -> Tensor:
+        """LSQ+'s starting scale, `max(|μ-3σ|, |μ+3σ|)/2^(b-1)`, for each row."""
+        mean, deviation = matrix.mean(1), matrix.std(1, correction=0)
+        size: Tensor = (mean.abs() + 3 * deviation) / 2 ** (self.bits - 1)
+        return size
+
+
+class LsqActivation(Quantizer):
+    """A layer's input with a learned scale; the grid is signed if the first batch needs it."""
+
+    zero_point: Tensor
+
+    def __init__(self, bits: int, init: Initialisation):
+        super().__init__(bits)
+        self.init = init
+        self.low, self.high = F.code_range(bits, signed=False)
+        self.scale = nn.Parameter(torch.ones(()))
+        # A signed grid is the unsigned one with its zero in the middle.
+        self.register_buffer("zero_point", torch.zeros(()))
+
+    def start(self, x: Tensor) -> None:
+        """Find out the sign, then set the scale: `2·mean|x|/√Qp`, or least squares."""
+        x = x.float()
+        self.zero_point.fill_(2 ** (self.bits - 1) if sees_negatives(x) else 0)
+        if self.init == "mse":
+            scale = F.least_squares_scale(
+                sampled(x)[None], self.zero_point, self.low, self.high
+            ).squeeze()
+        else:
+            scale = 2 * x.abs().mean() / torch.sqrt(self.high - self.zero_point)
+        self.scale.copy_(scale if scale > 0 else torch.tensor(1 / self.high))
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """Round with the LSQ gradient, scaled by the features of one sample."""
+        factor = F.lsq_gradient_factor(x.shape[1:].numel(), self.high - self.zero_point)
+        scale = F.scale_gradient(self.scale, factor)
+        return F.uniform_quantize(x, scale, self.zero_point, self.low, self.high)
+
+    def grid(self, x: Tensor | None = None) -> Grid:
+        """Unsigned codes, with zero at the bottom or in the middle."""
+        scale = F.wide(self.scale.detach()).clamp_min(F.SMALLEST_SCALE)
+        return Grid(scale, self.zero_point, self.low, self.high)
+
+    def sizes(self) -> dict[str, Tensor]:
+        """A scale is its own size."""
+        return {"scale": self.scale}
+
+
+class LsqPlusActivation(Quantizer):
+    """A layer's input with a learned scale and a learned offset, snapped so that zero is exact."""
+
+    def __init__(self, bits: int, init: Initialisation):
+        super().__init__(bits)  # both kinds of start are least squares for LSQ+ inputs
+        self.low, self.high = F.code_range(bits, signed=False)
+        self.scale = nn.Parameter(torch.ones(()))
+        self.offset = nn.Parameter(torch.zeros(()))
+
+    def start(self, x: Tensor) -> None:
+        """Set scale and offset to the grid with the least squared error."""
+        scale, offset = F.least_squares_range(sampled(x), self.low, self.high)
+        self.scale.copy_(scale)
+        self.offset.copy_(offset)
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """Round with the LSQ+ gradient, scaled by the features of one sample."""
+        factor = F.lsq_gradient_factor(x.shape[1:].numel(), self.high)
+        scale = F.scale_gradient(self.scale, factor)
+        zero = F.zero_point(F.scale_gradient(self.offset, factor), scale, self.low, self.high)
+        return F.uniform_quantize(x, scale, zero, self.low, self.high)
+
+    def grid(self, x: Tensor | None = None) -> Grid:
+        """Unsigned codes, with zero wherever the offset puts it."""
+        scale = F.wide(self.scale.detach()).clamp_min(F.SMALLEST_SCALE)
+        zero = F.zero_point(self.offset.detach(), scale, self.low, self.high)
+        return Grid(scale, zero, self.low, self.high)
+
+    def sizes(self) -> dict[str, Tensor]:
+        """A scale is its own size; an offset moves the whole range."""
+        return {"scale": self.scale, "offset": self.scale * self.high}
+
+
+families.register("lsq+")(Family(weights=LsqPlusWeight, activations=LsqPlusActivation))
+families.register("lsq")(Family(weights=LsqWeight, activations=LsqActivation))

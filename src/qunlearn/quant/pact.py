@@ -1,0 +1,109 @@
+"""PACT: inputs clipped at a learned α, with DoReFa's tanh weights.
+
+Choi et al., PACT: Parameterized Clipping Activation, 2018; Zhou et al., DoReFa-Net, 2016.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from qunlearn.quant import functional as F
+from qunlearn.quant.quantizer import (
+    Family,
+    Grid,
+    Initialisation,
+    Quantizer,
+    families,
+    sampled,
+    sees_negatives,
+)
+
+
+class DorefaWeight(Quantizer):
+    """DoReFa's weights, given back their size.
+
+    DoReFa spreads every weight over [-1, 1], which a layer without BatchNorm cannot undo and which
+    would throw a trained network's weights away. Multiplied by `max|tanh w|` (a constant in the
+    gradient) the levels are the same, and the weights keep their size.
+    """
+
+    def __init__(self, bits: int, weight: Tensor, per_channel: bool, init: Initialisation):
+        super().__init__(bits)
+        self.per_channel = per_channel
+
+    def start(self, x: Tensor) -> None:
+        """There is nothing to set: the range follows the weights."""
+
+    def largest(self, weight: Tensor) -> Tensor:
+        """`max|tanh w|`, of the tensor or of each output channel."""
+        size = torch.tanh(F.wide(weight.detach())).abs()
+        if self.per_channel:
+            size = size.amax(dim=tuple(range(1, weight.dim())), keepdim=True)
+        else:
+            size = size.amax()
+        return size.clamp_min(F.SMALLEST_SCALE)
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """Round as DoReFa does, then give the size back."""
+        largest = self.largest(x)
+        return (F.dorefa(F.wide(x), self.bits, largest) * largest).to(x.dtype)
+
+    def grid(self, x: Tensor | None = None) -> Grid:
+        """A symmetric grid of an even number of levels: zero lies between the middle two."""
+        assert x is not None, "DoReFa's grid follows the weight: pass it"
+        top = 2**self.bits - 1
+        scale = 2 * self.largest(x) / top
+        return Grid(scale, torch.full_like(scale, top / 2), 0, top)
+
+    def sizes(self) -> dict[str, Tensor]:
+        """There are no parameters."""
+        return {}
+
+
+class PactActivation(Quantizer):
+    """A layer's input clipped to [0, α]; to [-α, α] if the first batch has negative values."""
+
+    decayed: ClassVar[tuple[str, ...]] = ("alpha",)
+    signed: Tensor
+
+    def __init__(self, bits: int, init: Initialisation):
+        super().__init__(bits)
+        self.init = init
+        self.alpha = nn.Parameter(torch.tensor(6.0))
+        self.register_buffer("signed", torch.tensor(False))
+        self._signed = False  # the buffer's value, readable without waiting for a device
+
+    def start(self, x: Tensor) -> None:
+        """Find out the sign; α stays at the published 6, or goes to the least-squares range."""
+        self._signed = sees_negatives(x)
+        self.signed.fill_(self._signed)
+        if self.init == "mse":
+            low, high = self._codes()
+            self.alpha.copy_(F.least_squares_scale(sampled(x)[None], 0, low, high).squeeze() * high)
+
+    def _codes(self) -> tuple[int, int]:
+        low, high = F.code_range(self.bits, self._signed)
+        return (-high, high) if self._signed else (low, high)
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """Clip and round, with PACT's gradient to α."""
+        return F.pact(x, self.alpha, self.bits, self._signed)
+
+    def grid(self, x: Tensor | None = None) -> Grid:
+        """Codes from zero to the top, mirrored if signed."""
+        scale = F.pact_scale(self.alpha.detach(), self.bits, self._signed)
+        return Grid(scale, torch.zeros_like(scale), *self._codes())
+
+    def sizes(self) -> dict[str, Tensor]:
+        """The clip is its own size."""
+        return {"alpha": self.alpha}
+
+    def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._signed = bool(self.signed)
+
+
+families.register("pact")(Family(weights=DorefaWeight, activations=PactActivation))

@@ -1,0 +1,157 @@
+"""The run folder: what was asked, what it was done on, what came out.
+
+config.toml         the settings; `qunlearn train --config` with it makes the run again
+split.json          the manifest: every sample's part and hash, and what was forgotten
+model.safetensors   the weights, with everything needed to build the model in the header
+history.jsonl       one line for each epoch
+metrics.json        accuracy on every part
+run.json            versions, machine, timings; written last, so its presence means "complete"
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qunlearn.errors import UserError
+from qunlearn.store import toml
+from qunlearn.store.files import read, read_json, write_json, write_text
+
+CONFIG, SPLIT, MODEL = "config.toml", "split.json", "model.safetensors"
+HISTORY, METRICS, INFO = "history.jsonl", "metrics.json", "run.json"
+
+
+class Run:
+    """A run folder. `Run.create` begins one, `Run.open` reads one that is complete."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @staticmethod
+    def check_free(path: Path) -> None:
+        """Raise unless a run could be written to `path`; touches nothing."""
+        if path.exists() and not path.is_dir():
+            raise UserError(f"The output {str(path)!r} is a file; name a new folder with --out.")
+        if path.is_dir() and any(path.iterdir()):
+            raise UserError(
+                f"The output folder {str(path)!r} is not empty; name a new one with --out."
+            )
+        ancestor = path.absolute()
+        while not ancestor.exists():
+            ancestor = ancestor.parent
+        if not ancestor.is_dir() or not os.access(ancestor, os.W_OK | os.X_OK):
+            raise UserError(
+                f"The output folder {str(path)!r} cannot be written: {str(ancestor)!r} is not a "
+                "folder with write permission; name another one with --out."
+            )
+
+    @classmethod
+    def create(cls, path: Path) -> Run:
+        """Begin a run in a new or empty folder."""
+        cls.check_free(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"The output folder {str(path)!r} cannot be made: {error.strerror}; name another "
+                "one with --out."
+            ) from None
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """Open a complete run."""
+        if not path.is_dir():
+            raise UserError(f"There is no run folder {str(path)!r}; check the path.")
+        if not (path / INFO).is_file():
+            made = (path / CONFIG).is_file()
+            raise UserError(
+                f"The run {str(path)!r} was not finished; make it again with --config "
+                f"{str(path / CONFIG)!r}."
+                if made
+                else f"The folder {str(path)!r} is not a run; name one that qunlearn wrote."
+            )
+        return cls(path)
+
+    @property
+    def model_path(self) -> Path:
+        """Where the weights are."""
+        return self.path / MODEL
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Keep the settings that make this run again."""
+        write_text(self.path / CONFIG, toml.dumps(config))
+
+    def write_split(self, manifest: str) -> None:
+        """Keep the split's manifest."""
+        write_text(self.path / SPLIT, manifest)
+
+    def append_history(self, row: Mapping[str, Any]) -> None:
+        """Add one line to the history."""
+        with (self.path / HISTORY).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Keep the measurements."""
+        write_json(self.path / METRICS, metrics)
+
+    def finish(self, info: Mapping[str, Any]) -> None:
+        """Keep timings and what they were measured on; the run is complete with this."""
+        write_json(self.path / INFO, {**info, "versions": versions(), "machine": machine()})
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings."""
+        config: dict[str, Any] = read(self.path / CONFIG, toml.loads, "TOML")
+        return config
+
+    @property
+    def split(self) -> str:
+        """The split's manifest."""
+        return str(read(self.path / SPLIT, str, "text"))
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The history, a row for each epoch."""
+        rows: list[dict[str, Any]] = read(
+            self.path / HISTORY,
+            lambda text: [json.loads(line) for line in text.splitlines()],
+            "JSON",
+        )
+        return rows
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The measurements."""
+        metrics: dict[str, Any] = read_json(self.path / METRICS)
+        return metrics
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Versions, machine and timings."""
+        info: dict[str, Any] = read_json(self.path / INFO)
+        return info
+
+
+def versions() -> dict[str, str]:
+    """The versions of everything that can change a result."""
+    from importlib.metadata import version
+
+    names = ("qunlearn", "torch", "numpy", "lightning-fabric", "safetensors", "scikit-learn")
+    return {"python": platform.python_version()} | {name: version(name) for name in names}
+
+
+def machine() -> dict[str, Any]:
+    """What the timings were measured on."""
+    import torch
+
+    return {
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,65 @@
+"""Tensors on disk, as safetensors: nothing in such a file can run code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from qunlearn.errors import UserError
+from qunlearn.store.files import replacing
+
+KEY = "qunlearn"
+HINT = "restore the file from a copy, or make the run again"
+
+
+def write_weights(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+    """Write tensors and a header, atomically; equal contents give equal bytes."""
+    # Copies, because safetensors refuses tensors that share memory, as tied weights do.
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    with replacing(path) as temporary:
+        # Under one key, because safetensors writes several keys in no particular order.
+        save_file(plain, temporary, metadata={KEY: json.dumps(header)})
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The header of a model that qunlearn wrote."""
+    with _opened(path) as file:
+        text = (file.metadata() or {}).get(KEY)
+    if text is None:
+        raise UserError(
+            f"The file {str(path)!r} was not written by qunlearn; for a model trained elsewhere "
+            "use `qunlearn adopt`."
+        )
+    try:
+        header = json.loads(text)
+        if not isinstance(header, dict):
+            raise ValueError
+    except (ValueError, RecursionError):
+        raise UserError(f"The header of {str(path)!r} is damaged; {HINT}.") from None
+    return header
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a safetensors file."""
+    with _opened(path) as file:
+        try:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise UserError(f"The file {str(path)!r} is damaged ({error}); {HINT}.") from None
+
+
+def _opened(path: Path) -> safe_open:
+    try:
+        return safe_open(path, framework="pt")
+    except FileNotFoundError:
+        raise UserError(f"There is no file {str(path)!r}; check the path.") from None
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"The file {str(path)!r} is not a whole safetensors file ({error}); {HINT}."
+        ) from None

@@ -1,0 +1,1 @@
+"""The one loop, on Lightning Fabric: devices, precision, progress, checkpoints."""

@@ -1,0 +1,127 @@
+"""A model on disk: its weights, and in the header everything needed to build it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qunlearn.errors import UserError
+from qunlearn.models import ModelSpec
+from qunlearn.quant import QuantSpec, quantize
+from qunlearn.store.run import Run
+from qunlearn.store.weights import read_header, read_tensors, write_weights
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands in the header of `model.safetensors`; `split` is the whole manifest."""
+
+    model: ModelSpec
+    quant: QuantSpec
+    dataset: str
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    split: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The header as plain values."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def read(cls, path: Path) -> Header:
+        """The header of the model at `path`, or one sentence about what is wrong with it."""
+        values = read_header(path)
+        if values.get("format") != FORMAT:
+            raise UserError(
+                f"The model {str(path)!r} has format {values.get('format')!r}, this qunlearn reads "
+                f"{FORMAT}; use the version of qunlearn that wrote it."
+            )
+        try:
+            return cls(
+                model=ModelSpec(**values["model"]),
+                quant=QuantSpec.from_dict(values["quant"]),
+                dataset=str(values["dataset"]),
+                classes=tuple(map(str, values["classes"])),
+                mean=tuple(map(float, values["mean"])),
+                std=tuple(map(float, values["std"])),
+                split=str(values["split"]),
+            )
+        except UserError as error:
+            raise UserError(f"The header of {str(path)!r} is damaged: {error}") from None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise UserError(
+                f"The header of {str(path)!r} is damaged; restore the file from a copy."
+            ) from None
+
+
+def save(run: Run, model: nn.Module, header: Header) -> None:
+    """Keep a model in a run, with the manifest of what it was trained on inside the file."""
+    write_weights(run.model_path, model.state_dict(), header.to_dict())
+
+
+def load(path: str | Path, factory: str | None = None) -> nn.Module:
+    """The model of a run folder, in eval mode, with outputs identical to those it was saved with.
+
+    Args:
+        path: The run folder.
+        factory: The `package.module:factory` that built the model, where it was not one of
+            qunlearn's own. A file never decides which code is run: you must say it again.
+
+    Example:
+        >>> model = load("runs/original")  # doctest: +SKIP
+    """
+    run = Run.open(Path(path))
+    header = Header.read(run.model_path)
+    if header.split != run.split:
+        raise UserError(
+            f"The manifest {str(run.path / 'split.json')!r} is not the one that the model carries; "
+            "restore the file from a copy."
+        )
+    model = build(header, factory, str(path))
+    load_weights(model, read_tensors(run.model_path), run.model_path)
+    return model.eval()
+
+
+def build(header: Header, factory: str | None, where: str) -> nn.Module:
+    """The network that a header describes, its weights not yet loaded."""
+    spec = header.model
+    if spec.is_factory:
+        if factory is None:
+            raise UserError(
+                f"The model of {where!r} was built by {spec.name!r}; to allow running that code, "
+                f"say so with --model {spec.name} (in Python: factory={spec.name!r})."
+            )
+        spec = replace(spec, name=factory)
+    return quantize(spec.build(), header.quant)
+
+
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Load a state dict, every tensor of it and nothing else, or say what does not fit."""
+    wanted = model.state_dict()
+    for name, tensor in tensors.items():
+        if name not in wanted:
+            raise _misfit(path, f"it has {name!r}, which the model does not")
+        if tensor.shape != wanted[name].shape:
+            raise _misfit(path, f"{name!r} is {list(tensor.shape)}, not {list(wanted[name].shape)}")
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise _misfit(path, f"{name!r} has NaN or infinite values")
+    missing = next((name for name in wanted if name not in tensors), None)
+    if missing is not None:
+        raise _misfit(path, f"it lacks {missing!r}")
+    model.load_state_dict(dict(tensors))
+
+
+def _misfit(path: Path, reason: str) -> UserError:
+    return UserError(
+        f"The weights in {str(path)!r} do not fit the model: {reason}; "
+        "use the file and the model that belong together."
+    )

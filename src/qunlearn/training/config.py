@@ -1,0 +1,175 @@
+"""The settings: one typed table behind the command line, the TOML file and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from qunlearn.errors import UserError, unknown
+
+C = TypeVar("C", bound="Config")
+
+
+def _numbers(value: Any) -> Any:
+    return value.split(",") if isinstance(value, str) else value
+
+
+def _possible_bits(bits: int) -> int:
+    if bits != 32 and not 2 <= bits <= 8:
+        raise ValueError("choose 2 to 8 bits, or 32 for full precision")
+    return bits
+
+
+Bits = Annotated[int, AfterValidator(_possible_bits)]
+"""A number of bits that can be had."""
+
+Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
+"""Several numbers, on the command line with commas between."""
+
+
+class Config(BaseModel):
+    """Settings that refuse unknown names and wrong values with one sentence."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    panel: ClassVar[str] = "Settings"
+    """The heading under which the command line's help shows these settings."""
+
+    @classmethod
+    def parse(cls: type[C], values: Mapping[str, Any]) -> C:
+        """Check `values`, or raise a `UserError` about the first wrong one."""
+        for name in values:
+            if name not in cls.model_fields:
+                raise unknown("setting", name, cls.model_fields)
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the settings"
+            if first["type"] == "missing":
+                flag = where.replace("_", "-")
+                raise UserError(
+                    f"The setting {where!r} is missing; give it with --{flag}."
+                ) from None
+            reason = first["msg"].removeprefix("Value error, ")
+            reason = reason[:1].lower() + reason[1:]
+            raise UserError(f"{where} = {first['input']!r} is not possible: {reason}.") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values, the unset ones left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+class DataConfig(Config):
+    """Which samples: the source, the subset, the held-out part."""
+
+    panel: ClassVar[str] = "Data"
+    dataset: str = Field(
+        "digits",
+        description="digits, cifar10, cifar100, svhn, tiny-imagenet, a folder of images, or an "
+        ".npz file.",
+    )
+    data_dir: Path | None = Field(None, description="Where the data set's files are.")
+    download: bool = Field(False, description="Fetch the data set from its official address first.")
+    subset: int | None = Field(
+        None, gt=0, description="Use only N training images: a fixed, class-balanced subset."
+    )
+    image_size: int | None = Field(
+        None, gt=0, description="Resize a folder's images to this many pixels a side."
+    )
+    cache_dir: Path | None = Field(
+        None,
+        description="Where downloads and decoded images are kept; your cache folder by default.",
+    )
+    metadata: Path | None = Field(
+        None, description="A CSV to join to the samples by its column `id`."
+    )
+    split_seed: int = Field(0, ge=0, description="Seed of the subset and the held-out part.")
+
+
+class ComputeConfig(Config):
+    """How it is computed: devices, precision, threads."""
+
+    panel: ClassVar[str] = "Machine"
+
+    accelerator: str = Field("auto", description="auto, cpu, cuda or mps.")
+    devices: int = Field(1, ge=1, description="How many devices or processes.")
+    precision: Literal["32", "bf16", "16"] = Field("32", description="32, bf16 or 16 (mixed).")
+    threads: int | None = Field(None, ge=1, description="Processor threads; all cores by default.")
+
+
+class OptimizerConfig(Config):
+    """Stochastic gradient descent with momentum under a cosine schedule."""
+
+    panel: ClassVar[str] = "Training"
+
+    epochs: int = Field(182, ge=1, description="How many times each sample is seen.")
+    batch_size: int = Field(256, ge=1, description="The most samples in one step.")
+    lr: float = Field(0.1, gt=0, description="The learning rate that the cosine starts from.")
+    warmup: float = Field(0.0, ge=0, description="Epochs of linear warm-up before the cosine.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum.")
+    weight_decay: float = Field(
+        5e-4, ge=0, description="Weight decay; quantizers' parameters get none, but for PACT's α."
+    )
+    augment: bool = Field(True, description="Random crops and flips, as is usual for the data set.")
+    seed: int = Field(0, ge=0, description="Seed of the weights, the order and the augmentation.")
+
+
+class QuantConfig(Config):
+    """How few bits."""
+
+    panel: ClassVar[str] = "Bits"
+
+    quantizer: str = Field("lsq+", description="lsq+, lsq, pact, dsq or none.")
+    weight_bits: Bits = Field(4, description="Bits of the weights: 2 to 8, or 32.")
+    act_bits: Bits = Field(4, description="Bits of each layer's input: 2 to 8, or 32.")
+    first_last_bits: Bits = Field(8, description="Bits of the first and last layer: 2 to 8, or 32.")
+    per_channel: bool = Field(False, description="A scale for each output channel of a weight.")
+    init: Literal["published", "mse"] = Field(
+        "published", description="How scales start: published formula, or mse (least squares)."
+    )
+
+
+class ModelConfig(Config):
+    """Which network."""
+
+    panel: ClassVar[str] = "Network"
+
+    model: str = Field("resnet18", description="resnet18, mobilenetv2 or package.module:factory.")
+    width: float = Field(1.0, gt=0, le=16, description="Width multiplier of qunlearn's own models.")
+
+
+class TrainConfig(DataConfig, ModelConfig, QuantConfig, OptimizerConfig, ComputeConfig):
+    """Everything that makes a trained run."""
+
+    panel: ClassVar[str] = "Data"
+
+    held_out: float = Field(
+        0.1, gt=0, lt=1, description="Share of each class that is never trained on."
+    )
+
+
+class AdoptConfig(DataConfig, ModelConfig, QuantConfig, OptimizerConfig, ComputeConfig):
+    """Everything that makes a run of a model trained elsewhere."""
+
+    panel: ClassVar[str] = "What is known of the model"
+
+    weights: Path = Field(..., description="The model's state dict, as a safetensors file.")
+    trained_on: Path | None = Field(
+        None, description="Ids it was trained on (CSV, JSON or text); default: all but held-out."
+    )
+    held_out: Path = Field(
+        ..., description="Ids of data it truly never saw; they may come from the test part."
+    )
+    mean: Numbers | None = Field(
+        None, description="The mean it was trained with, as 0.49,0.48,0.45: one for each channel."
+    )
+    std: Numbers | None = Field(
+        None, description="The standard deviation it was trained with, likewise."
+    )
+    weight_bits: Bits = Field(32, description="Bits of the weights: 2 to 8, or 32.")
+    act_bits: Bits = Field(32, description="Bits of each layer's input: 2 to 8, or 32.")
+    epochs: int = Field(0, ge=0, description="Epochs of fine-tuning with few bits.")
+    lr: float = Field(0.01, gt=0, description="The learning rate of the fine-tuning.")

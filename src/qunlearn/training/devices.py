@@ -1,0 +1,49 @@
+"""Lightning Fabric, made from the settings: devices, precision and strategy are not other code."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from lightning_fabric import Fabric
+
+from qunlearn.errors import UserError, unknown
+from qunlearn.training import precision
+from qunlearn.training.config import ComputeConfig
+
+ACCELERATORS = ("auto", "cpu", "cuda", "mps")
+
+
+def make_fabric(config: ComputeConfig) -> Fabric:
+    """A Fabric for these settings, or one sentence about what the machine lacks."""
+    if config.accelerator not in ACCELERATORS:
+        raise unknown("accelerator", config.accelerator, ACCELERATORS)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    accelerator = config.accelerator
+    if accelerator == "auto":
+        # mps has no deterministic scatter; it is there for those who ask for it.
+        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    available = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if not available[accelerator]:
+        raise UserError(
+            f"The accelerator {accelerator!r} is not on this machine; use --accelerator cpu."
+        )
+    if accelerator == "cuda" and config.devices > torch.cuda.device_count():
+        raise UserError(
+            f"There are {torch.cuda.device_count()} cuda devices, not {config.devices}; "
+            "lower --devices."
+        )
+    precision.check(config, accelerator)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning_fabric")
+        return Fabric(
+            accelerator=accelerator,
+            devices=config.devices,
+            precision=precision.FABRIC_PRECISION[config.precision],
+            strategy="ddp_spawn" if config.devices > 1 else "auto",
+        )

@@ -1,0 +1,57 @@
+"""Measuring a model on every part of its split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from qunlearn.data import ImageData, Split, load_dataset
+from qunlearn.metrics import accuracy
+from qunlearn.store.run import Run
+from qunlearn.training.checkpoint import load
+from qunlearn.training.config import DataConfig
+from qunlearn.training.inference import predict
+
+
+def evaluate_parts(model: nn.Module, split: Split) -> dict[str, Any]:
+    """Accuracy in percent and number of samples for each part, without augmentation."""
+    results = {}
+    for part, index in split.parts().items():
+        if len(index):
+            logits = predict(model, split.data, index)
+            results[part] = {
+                "accuracy": accuracy(logits, split.data.labels[index]),
+                "samples": len(index),
+            }
+    return results
+
+
+def evaluate_run(
+    path: Path, *, data_dir: Path | None = None, factory: str | None = None
+) -> dict[str, Any]:
+    """Load a run's model and split, and measure it on the data that the run names."""
+    run = Run.open(path)
+    return evaluate_parts(load(path, factory), split_of(run, data_dir))
+
+
+def split_of(run: Run, data_dir: Path | None = None) -> Split:
+    """A run's split, with every sample of its data set checked against the manifest."""
+    values = {name: run.config[name] for name in DataConfig.model_fields if name in run.config}
+    config = DataConfig.parse(values | ({"data_dir": data_dir} if data_dir else {}))
+    return Split.from_json(run.split, load_data(config))
+
+
+def load_data(config: DataConfig) -> ImageData:
+    """The data set that the settings name."""
+    return load_dataset(
+        config.dataset,
+        data_dir=config.data_dir,
+        subset=config.subset,
+        subset_seed=config.split_seed,
+        download=config.download,
+        metadata=config.metadata,
+        cache_dir=config.cache_dir,
+        image_size=config.image_size,
+    )

@@ -1,0 +1,84 @@
+"""The optimizer and its schedule."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from qunlearn.quant import Quantizer
+from qunlearn.training.config import OptimizerConfig
+
+LARGEST_CHANGE = 0.025
+"""The relative change of a scale per step, under a steady pull, that its gradient is clipped to."""
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+    """The parameters in two groups: with weight decay, and the quantizers' own without."""
+    bare = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, Quantizer)
+        for name, parameter in module.named_parameters(recurse=False)
+        if name not in module.decayed
+    }
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in trainable if id(p) not in bare], "weight_decay": weight_decay},
+        {"params": [p for p in trainable if id(p) in bare], "weight_decay": 0.0},
+    ]
+
+
+def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.SGD:
+    """SGD with momentum; the learning rate is set before each step by `learning_rate`."""
+    groups = [g for g in parameter_groups(model, config.weight_decay) if g["params"]]
+    optimizer = torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
+    quantizers = [m for m in model.modules() if isinstance(m, Quantizer)]
+    if quantizers:
+        optimizer.register_step_pre_hook(lambda *_: _hold_back(quantizers, optimizer))
+    return optimizer
+
+
+@torch.no_grad()
+def _hold_back(quantizers: list[Quantizer], optimizer: torch.optim.SGD) -> None:
+    """Clip the quantizers' gradients, so that no pull carries a scale through zero.
+
+    The loss is far from linear in a scale: early in training, at a rate that suits the weights, one
+    step can carry an 8-bit scale through zero, and the network never comes back. Under a steady
+    pull momentum m multiplies the rate by `1/(1-m)`, which the clip counts in, and answers late: a
+    scale that shrinks by a share c of itself per step stays positive as long as
+    `c ≤ (1-√m)/(1+√m)`, which is 0.026 for the usual m = 0.9.
+    """
+    group = optimizer.param_groups[0]
+    rate = group["lr"] / (1 - group["momentum"])
+    if not rate:
+        return
+    gradients, limits = [], []
+    for quantizer in quantizers:
+        for name, size in quantizer.sizes().items():
+            gradient = getattr(quantizer, name).grad
+            if gradient is not None:
+                gradients.append(gradient)
+                limits.append(size.detach().abs())
+    if gradients:
+        limits = list(torch._foreach_mul(limits, LARGEST_CHANGE / rate))
+        torch._foreach_minimum_(gradients, limits)
+        torch._foreach_maximum_(gradients, list(torch._foreach_neg(limits)))
+
+
+def learning_rate(config: OptimizerConfig, steps: int, epoch: int, step: int) -> float:
+    """The rate at one step: a linear warm-up, then half a cosine from `lr` down to zero.
+
+    A function of the position alone, so that a run can go on from any step.
+
+    Example:
+        >>> config = OptimizerConfig(epochs=10, lr=0.1)
+        >>> [round(learning_rate(config, 4, e, 0), 4) for e in (0, 5, 9)]
+        [0.1, 0.05, 0.0024]
+    """
+    done = epoch + step / steps
+    if done < config.warmup:
+        return config.lr * (done + 1 / steps) / config.warmup
+    share = (done - config.warmup) / max(config.epochs - config.warmup, 1e-9)
+    return config.lr * 0.5 * (1 + math.cos(math.pi * share))

@@ -1,0 +1,54 @@
+"""Devices and precisions that the machine can really run, found out without dying of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+from qunlearn.errors import UserError
+from qunlearn.training.config import ComputeConfig
+
+FABRIC_PRECISION: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+
+# One training step of a convolution. Some processors advertise instructions (AMX) that the system
+# then traps: the process dies with an illegal instruction, which only a child process survives.
+PROBE = """
+import sys, torch
+device, kind = sys.argv[1], getattr(torch, sys.argv[2])
+net = torch.nn.Sequential(torch.nn.Conv2d(16, 32, 3, padding=1), torch.nn.BatchNorm2d(32),
+                          torch.nn.Flatten(), torch.nn.Linear(32 * 64, 10)).to(device)
+with torch.autocast(device, dtype=kind):
+    loss = net(torch.randn(8, 16, 8, 8, device=device)).float().square().mean()
+loss.backward()
+assert all(p.grad.isfinite().all() for p in net.parameters())
+"""
+
+
+def check(config: ComputeConfig, device: str) -> None:
+    """Raise unless this machine can train with the precision asked for."""
+    if config.precision == "32":
+        return
+    kind = {"bf16": "bfloat16", "16": "float16"}[config.precision]
+    problem = probe(device, kind)
+    if problem:
+        raise UserError(
+            f"This machine cannot train with precision {config.precision!r} on {device!r} "
+            f"({problem}); use --precision 32."
+        )
+
+
+@cache
+def probe(device: str, kind: str) -> str | None:
+    """Train one step in a child process; what went wrong, or None."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, device, kind], capture_output=True, text=True, timeout=300
+    )
+    if done.returncode == 0:
+        return None
+    if done.returncode < 0:
+        import signal
+
+        return f"a trial step died of {signal.Signals(-done.returncode).name}"
+    return (done.stderr.strip().splitlines() or ["a trial step failed"])[-1]

@@ -1,0 +1,53 @@
+"""A progress bar for people; nothing at all when the output is piped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bar
+
+
+class Progress:
+    """One bar on standard error, with numbers beside it and the time left."""
+
+    def __init__(self, title: str, total: int, shown: bool = True):
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not (shown and sys.stderr.isatty()),
+        )
+        self._task = self._bar.add_task(title, total=total, numbers="")
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def advance(self) -> None:
+        """One step is done."""
+        self._bar.advance(self._task)
+
+    def show(self, numbers: Mapping[str, float]) -> None:
+        """Put numbers beside the bar."""
+        text = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+        self._bar.update(self._task, numbers=text)

@@ -1,0 +1,100 @@
+"""Asked wrongly: one sentence, exit code 2, nothing written."""
+
+import os
+import re
+
+import pytest
+from conftest import SMALL, flags
+
+WORDS = flags(SMALL)
+
+
+def refuse(qunlearn, tmp_path, *words):
+    """The sentence that is said; checks that it is one, and that nothing was written."""
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = qunlearn(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith("qunlearn: ")
+    assert err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+    return err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "says"),
+    [
+        ("dataset", "cifar11", "did you mean 'cifar1"),
+        ("model", "resnet81", "did you mean 'resnet18'"),
+        ("model", "nowhere.at.all:net", "nowhere.at.all:net"),
+        ("quantizer", "lsqq", "did you mean 'lsq"),
+        ("weight-bits", "1", "weight_bits = '1' .* 2 to 8"),
+        ("weight-bits", "9", "weight_bits = '9' .* 2 to 8"),
+        ("act-bits", "1", "act_bits = '1' .* 2 to 8"),
+        ("act-bits", "9", "act_bits = '9' .* 2 to 8"),
+        ("first-last-bits", "0", "first_last_bits = '0' .* 2 to 8"),
+        ("width", "0", "width = '0' .* greater than 0"),
+        ("epochs", "0", "epochs = '0'"),
+        ("epochs", "many", "many"),
+        ("lr", "-1", "lr = '-1'"),
+        ("held-out", "1", "held_out = '1'"),
+        ("subset", "100000", "100000"),
+        ("precision", "64", "precision = '64'"),
+        ("accelerator", "abacus", "Unknown accelerator 'abacus'"),
+        ("metadata", "none.csv", "none.csv"),
+        ("config", "none.toml", "none.toml"),
+    ],
+)
+def test_a_wrong_value_is_named_with_the_remedy(qunlearn, tmp_path, flag, value, says):
+    words = [*WORDS, f"--{flag}", value, "--out", tmp_path / "run"]
+    assert re.search(says, refuse(qunlearn, tmp_path, "train", *words))
+
+
+def test_an_unknown_command_or_flag_is_named(qunlearn, tmp_path):
+    assert "did you mean 'train'" in refuse(qunlearn, tmp_path, "trian")
+    assert "--epoch" in refuse(qunlearn, tmp_path, "train", "--epoch", 3, "--out", tmp_path / "a")
+
+
+def test_data_files_that_are_missing_truncated_or_absent(qunlearn, tmp_path):
+    words = ["train", "--dataset", "cifar10", "--out", tmp_path / "run"]
+    assert "--data-dir" in refuse(qunlearn, tmp_path, *words)
+    folder = tmp_path / "data" / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    words += ["--data-dir", tmp_path / "data"]
+    assert "data_batch_1.bin" in refuse(qunlearn, tmp_path, *words)
+    for k in range(1, 6):
+        (folder / f"data_batch_{k}.bin").write_bytes(b"")
+        os.truncate(folder / f"data_batch_{k}.bin", 30_730_000)
+    (folder / "test_batch.bin").write_bytes(b"\0" * 3000)
+    assert "test_batch.bin" in refuse(qunlearn, tmp_path, *words)
+    (folder / "test_batch.bin").write_bytes(b"\x63" * 3073 * 10_000)  # labels of 99
+    assert "test_batch.bin" in refuse(qunlearn, tmp_path, *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("epocs = 3", "did you mean 'epochs'"),
+        ("epochs = ", "not valid TOML"),
+        ("epochs = 'x'", "epochs = 'x'"),
+        ("[train]\nepochs = 3", "'train'"),
+    ],
+)
+def test_a_malformed_or_misspelt_config(qunlearn, tmp_path, text, says):
+    (tmp_path / "c.toml").write_text(text)
+    words = ["train", "--config", tmp_path / "c.toml", "--out", tmp_path / "run"]
+    assert says in refuse(qunlearn, tmp_path, *words)
+
+
+def test_an_output_folder_that_cannot_be_used(qunlearn, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    assert "not empty" in refuse(qunlearn, tmp_path, "train", *WORDS, "--out", tmp_path / "full")
+    (tmp_path / "file").touch()
+    said = refuse(qunlearn, tmp_path, "train", *WORDS, "--out", tmp_path / "file" / "below")
+    assert "not a folder with write permission" in said
+
+
+def test_what_is_not_a_run(qunlearn, tmp_path):
+    for command in ("evaluate", "describe"):
+        assert "no run folder" in refuse(qunlearn, tmp_path, command, tmp_path / "none")
+        assert "is not a run" in refuse(qunlearn, tmp_path, command, tmp_path)

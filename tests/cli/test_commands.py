@@ -1,0 +1,110 @@
+"""The command line as a person would use it."""
+
+import importlib
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import SMALL, flags
+
+from qunlearn.cli.main import COMMANDS
+from qunlearn.store.run import Run
+from qunlearn.training.config import AdoptConfig, TrainConfig
+
+
+def test_train_prints_json_that_is_the_run_folders_content(qunlearn, tmp_path):
+    code, out, err = qunlearn("train", *flags(SMALL), "--out", tmp_path / "run", "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    run = Run.open(tmp_path / "run")
+    assert result["metrics"] == run.metrics
+    assert result["seconds"]["training"] > 0
+
+
+def test_train_prints_a_table_for_people(qunlearn, tmp_path):
+    code, out, _ = qunlearn("train", *flags(SMALL), "--out", tmp_path / "run")
+    assert code == 0
+    assert all(word in out for word in ("trained on", "held out", "test", "180", "20", "450"))
+
+
+def test_a_runs_config_makes_it_again_and_flags_win_over_it(qunlearn, tmp_path, run_folder):
+    config = run_folder / "config.toml"
+    assert qunlearn("train", "--config", config, "--out", tmp_path / "again")[0] == 0
+    again = (tmp_path / "again" / "model.safetensors").read_bytes()
+    assert again == (run_folder / "model.safetensors").read_bytes()
+
+    words = ("--config", config, "--epochs", 1, "--per-channel")
+    assert qunlearn("train", *words, "--out", tmp_path / "other")[0] == 0
+    other = TrainConfig.parse(Run.open(tmp_path / "other").config)
+    assert other == TrainConfig.parse({**SMALL, "epochs": 1, "per_channel": True})
+
+
+def test_evaluate_repeats_the_runs_own_figures(qunlearn, run_folder):
+    code, out, _ = qunlearn("evaluate", run_folder, "--json")
+    assert code == 0
+    assert json.loads(out)["metrics"] == Run.open(run_folder).metrics
+
+
+def test_describe_shows_layers_and_sizes(qunlearn, run_folder):
+    code, out, _ = qunlearn("describe", run_folder)
+    assert code == 0
+    assert "blocks.0.conv1" in out
+    assert "times smaller" in out
+    described = json.loads(qunlearn("describe", run_folder, "--json")[1])
+    assert described["layers"][0]["weight_bits"] == 8
+    assert described["layers"][1]["weight_bits"] == 4
+
+
+def test_adopt_says_what_is_missing(qunlearn, tmp_path):
+    code, _, err = qunlearn("adopt", "--weights", tmp_path / "w", "--out", tmp_path / "run")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--held-out" in err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(qunlearn, command):
+    code, out, _ = qunlearn(command, "--help")
+    assert code == 0
+    assert f"qunlearn {command}" in out.split("Example", 1)[1]
+
+
+def test_the_list_of_commands_says_what_each_commands_own_help_says():
+    for name, summary in COMMANDS.items():
+        doc = importlib.import_module(f"qunlearn.cli.{name}").command.__doc__
+        assert doc.splitlines()[0] == summary
+
+
+@pytest.mark.parametrize("config", [TrainConfig, AdoptConfig])
+def test_every_setting_is_a_flag_with_a_description(qunlearn, config):
+    command = "train" if config is TrainConfig else "adopt"
+    _, out, _ = qunlearn(command, "--help")
+    for name, field in config.model_fields.items():
+        assert f"--{name.replace('_', '-')}" in out
+        assert field.description
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys\nfrom qunlearn.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('torch', 'numpy', 'sklearn', 'pydantic') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip().endswith("[]")
+
+
+def test_version(qunlearn):
+    from qunlearn import __version__
+
+    assert qunlearn("--version")[:2] == (0, f"qunlearn {__version__}\n")
+
+
+def test_nothing_but_the_result_is_written_when_piped(tmp_path):
+    """No progress bar, no warnings: a real process with pipes instead of a terminal."""
+    words = [*map(str, flags(SMALL)), "--out", str(tmp_path / "run"), "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "qunlearn.cli.main", "train", *words], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    json.loads(done.stdout)

@@ -1,0 +1,45 @@
+"""What tests share: a small split, and small settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from qunlearn.data import Split, load_dataset
+from qunlearn.training.config import TrainConfig
+from qunlearn.training.train import train_run
+
+SMALL: dict[str, Any] = {
+    "dataset": "digits",
+    "subset": 200,
+    "width": 0.125,
+    "epochs": 2,
+    "batch_size": 50,
+    "threads": 1,
+}
+
+
+def flags(settings: dict[str, Any]) -> list[Any]:
+    """Settings as the words of a command."""
+    return [word for k, v in settings.items() for word in (f"--{k.replace('_', '-')}", v)]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def digits() -> Split:
+    return Split.make(load_dataset("digits", subset=200))
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete run, not to be changed."""
+    path = tmp_path_factory.mktemp("runs") / "original"
+    train_run(TrainConfig.parse(SMALL), path)
+    return path

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_data import make_data
+
+from qunlearn.data import Split
+from qunlearn.errors import UserError
+
+
+def names(split, rows):
+    return {split.data.ids[row] for row in rows.tolist()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    labels=st.lists(st.integers(0, 3), min_size=6, max_size=80),
+    share=st.floats(0.02, 0.9),
+    fraction=st.floats(0.2, 0.8),
+    seed=st.integers(0, 10**6),
+)
+def test_parts_are_disjoint_complete_and_stratified(labels, share, fraction, seed):
+    data = make_data(labels, [0, 1, 2], size=1)
+    split = Split.make(data, held_out=share, seed=seed)
+    have = Counter(labels)
+    held = Counter(data.labels[split.held_out].tolist())
+    for label, count in have.items():
+        wanted = min(max(round(share * count), 1), count - 1)
+        assert held[label] == wanted
+    if not 0 < round(fraction * len(split.train)) < len(split.train):
+        return
+    split = split.forget_random(fraction)
+    parts = list(split.parts().values())
+    together = torch.cat(parts)
+    assert sorted(together.tolist()) == list(range(len(data)))
+    assert len(split.forget) == round(fraction * len(split.train))
+    assert set(split.test.tolist()) == {len(labels), len(labels) + 1, len(labels) + 2}
+    assert all(torch.equal(part, part.sort().values) for part in parts)
+
+
+def test_draws_follow_the_seed_and_do_not_repeat_for_later_requests(toy):
+    one, same = Split.random(toy, 0.3, seed=1), Split.random(toy, 0.3, seed=1)
+    assert one.digest == same.digest
+    assert one.digest != Split.random(toy, 0.3, seed=2).digest
+    # Two draws with one seed are independent: together they are not one larger draw.
+    twice = Split.random(toy, 0.25, seed=1).forget_random(1 / 3)
+    larger = Split.random(toy, 0.5, seed=1)
+    assert len(twice.forgotten) == len(larger.forgotten) == 18
+    assert names(twice, twice.forgotten) != names(larger, larger.forgotten)
+    explicit = Split.make(toy, seed=1).forget_random(0.3, seed=9)
+    assert names(explicit, explicit.held_out) == names(one, one.held_out)
+    assert names(explicit, explicit.forget) != names(one, one.forget)
+
+
+def test_draws_depend_on_ids_not_on_the_order_of_the_set(toy):
+    backwards = toy.take(torch.arange(47, -1, -1))
+    one, other = Split.random(toy), Split.random(backwards)
+    for part, rows in one.parts().items():
+        assert names(one, rows) == names(other, other.parts()[part])
+
+
+def test_later_requests_add_to_earlier_ones(toy):
+    split = Split.make(toy)
+    first = toy.ids[int(split.train[0])]
+    split = split.forget_ids([first]).forget_random(0.2).forget_class("duck")
+    assert [request.kind for request in split.requests] == ["ids", "random", "class"]
+    assert list(split.parts()) == ["retain", "forget", "forget_1", "forget_2", "held_out", "test"]
+    assert names(split, split.earlier[0]) == {first}
+    assert len(split.forgotten) == len(split.forget) + sum(map(len, split.earlier))
+    assert set(toy.labels[split.forget].tolist()) == {2}
+    assert 2 not in toy.labels[split.retain]
+    assert len(split.retain) + len(split.forgotten) == len(split.train)
+
+
+def test_without_a_request_there_is_nothing_to_forget(toy):
+    split = Split.make(toy)
+    assert list(split.parts()) == ["train", "held_out", "test"]
+    assert torch.equal(split.retain, split.train)
+    assert len(split.forgotten) == 0
+    with pytest.raises(UserError, match="Nothing is asked"):
+        _ = split.forget
+
+
+@pytest.mark.parametrize("given_", [3, "3", "fish"])
+def test_class_by_number_or_name(toy, given_):
+    split = Split.of_class(toy, given_)
+    assert names(split, split.forget) == {
+        toy.ids[row] for row in split.train.tolist() if toy.labels[row] == 3
+    }
+    assert split.requests[0].detail == {"classes": ["fish"]}
+    assert len(Split.of_class(toy, 1, "fish").forget) == 18
+
+
+def test_trained_elsewhere(toy):
+    seen = [f"train/{k}" for k in range(20)]
+    split = Split.make(toy, trained_on=seen, held_out=["train/30", "test/5"])
+    assert names(split, split.train) == set(seen)
+    assert names(split, split.held_out) == {"train/30", "test/5"}
+    assert names(split, split.test) == {f"test/{k}" for k in range(8) if k != 5}
+    with pytest.raises(UserError, match=r"'train/31' was never trained on .*no part"):
+        split.forget_ids(["train/31"])
+    with pytest.raises(UserError, match=r"'train/30' was never trained on .*held-out"):
+        split.forget_ids(["train/30"])
+    with pytest.raises(UserError, match="both as trained on and as held out"):
+        Split.make(toy, trained_on=seen, held_out=["train/3"])
+    with pytest.raises(UserError, match="cannot be drawn by share"):
+        Split.make(toy, trained_on=seen)
+    assert len(Split.make(toy, held_out=["test/0"]).train) == 40
+
+
+def test_what_cannot_be_forgotten_is_refused(toy):
+    split = Split.make(toy)
+    trained = [toy.ids[row] for row in split.train.tolist()]
+    once = split.forget_ids(trained[:2])
+    for call, message in [
+        (lambda: split.forget_ids([trained[0], trained[0]]), "listed twice"),
+        (lambda: split.forget_ids(["train/99"]), "no sample 'train/99'"),
+        (lambda: split.forget_ids([trained[0].split("/")[1]]), f"did you mean '{trained[0]}'"),
+        (lambda: split.forget_ids(["test/0"]), r"'test/0' was never trained on .*test part"),
+        (lambda: split.forget_ids("train/1"), "give a list"),
+        (lambda: split.forget_ids([3]), "3 is not text"),
+        (lambda: once.forget_ids(trained[1:3]), "already forgotten by request 1"),
+        (lambda: split.forget_ids([]), "nothing to forget"),
+        (lambda: split.forget_ids(trained), "Nothing would be retained"),
+        (lambda: split.forget_random(0.001), "nothing to forget"),
+        (lambda: split.forget_random(0.0), "share to forget is 0.0"),
+        (lambda: split.forget_random(1.0), "share to forget is 1.0"),
+        (lambda: split.forget_random(float("nan")), "share to forget is nan"),
+        (lambda: split.forget_class("dgo"), "no class 'dgo' in toy: did you mean 'dog'"),
+        (lambda: split.forget_class(4), "no class 4 .* 0 to 3"),
+        (lambda: split.forget_class(-1), "no class -1"),
+        (lambda: split.forget_class(0, 1, 2, 3), "Nothing would be retained"),
+        (lambda: split.forget_class(0).forget_class(0), "nothing to forget"),
+        (lambda: split.forget_where("user == 1"), "no metadata is known"),
+        (lambda: Split.make(toy, held_out=1.5), "share to hold out is 1.5"),
+        (lambda: Split.make(toy, held_out=list(toy.ids[:40])), "hold out fewer"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            call()
+
+
+def test_forget_where(toy):
+    users = tuple(str(k % 5) if k < 30 else "" for k in range(48))
+    data = dataclasses.replace(toy, metadata={"user": users})
+    split = Split.where(data, "user == 3 and class != dog")
+    assert names(split, split.forget) == {
+        f"train/{k}" for k in range(30) if k % 5 == 3 and k % 4 != 1
+    } & names(split, split.train)
+    with pytest.raises(UserError, match=r"column 'usr': did you mean 'user'"):
+        split.forget_where("usr == 3")
+    with pytest.raises(UserError, match="nothing to forget: rule 'user == 99'"):
+        split.forget_where("user == 99")
+
+
+def test_manifest_holds_every_id_with_its_hash(toy):
+    split = Split.of_class(toy, 1)
+    value = json.loads(split.to_json())
+    assert value["format"] == 1
+    assert (value["dataset"], value["seed"]) == ("toy", 0)
+    for part in ("train", "held_out", "test"):
+        rows = getattr(split, part)
+        assert value["parts"][part] == dict(
+            zip([toy.ids[row] for row in rows.tolist()], toy.hashes(rows), strict=True)
+        )
+    assert set(value["requests"][0]["ids"]) == names(split, split.forget)
+    assert split.digest == hashlib.sha256(split.to_json().encode()).hexdigest()
+
+
+def test_manifest_comes_back_the_same(toy):
+    split = Split.random(toy, 0.3, seed=4).forget_class(2)
+    again = Split.from_json(split.to_json(), toy)
+    assert again.digest == split.digest
+    assert again.requests == split.requests
+    for part, rows in split.parts().items():
+        assert torch.equal(rows, again.parts()[part])
+
+
+def test_changed_and_missing_samples_are_named(toy):
+    text = Split.random(toy, 0.2).to_json()
+    images = toy.images.clone()
+    images[17, 0, 0, 0] ^= 1
+    with pytest.raises(UserError, match="'train/17' of toy has changed"):
+        Split.from_json(text, dataclasses.replace(toy, images=images))
+    kept = torch.tensor([row for row in range(48) if toy.ids[row] != "test/3"])
+    with pytest.raises(UserError, match="'test/3' of the split is missing"):
+        Split.from_json(text, toy.take(kept))
+
+
+def test_forgotten_samples_may_be_erased_and_the_manifest_stays_the_same(toy):
+    split = Split.of_class(toy, 1).forget_random(0.2)
+    gone = set(split.earlier[0].tolist())
+    left = toy.take(torch.tensor([row for row in range(48) if row not in gone]))
+    again = Split.from_json(split.to_json(), left)
+    assert again.digest == split.digest
+    assert len(again.earlier[0]) == 0
+    assert names(again, again.forget) == names(split, split.forget)
+    assert names(again, again.retain) == names(split, split.retain)
+    name = split.requests[0].ids[0]
+    with pytest.raises(UserError, match=f"'{name}' was already forgotten by request 1"):
+        again.forget_ids([name])
+    further = again.forget_random(0.5)
+    assert len(further.requests) == 3
+    assert Split.from_json(further.to_json(), left).digest == further.digest
+
+
+def test_class_numbers_and_normalisation_are_the_manifests(toy):
+    """When a class is erased, a folder numbers the classes after it anew."""
+    train_only = toy.take(torch.arange(40))
+    split = Split.make(train_only, held_out=["train/0"]).forget_class("dog")
+    kept = train_only.take((train_only.labels != 1).nonzero().flatten())
+    numbers = torch.tensor([0, -1, 1, 2])[kept.labels]
+    kept = dataclasses.replace(
+        kept, labels=numbers, classes=("cat", "duck", "fish"), mean=(0.0, 0.0, 0.0)
+    )
+    again = Split.from_json(split.to_json(), kept)
+    assert again.digest == split.digest
+    assert again.data.classes == toy.classes
+    assert again.data.mean == toy.mean
+    assert torch.equal(again.data.labels, toy.labels[:40][toy.labels[:40] != 1])
+    strange = dataclasses.replace(toy, classes=("cat", "dog", "duck", "cow"))
+    with pytest.raises(UserError, match="class 'cow'"):
+        Split.from_json(split.to_json(), strange)
+
+
+def edit(text, change):
+    value = json.loads(text)
+    change(value)
+    return json.dumps(value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda v: v.update(format=2), "newer qunlearn"),
+        (lambda v: v.update(format="1"), "no format version"),
+        (lambda v: v.pop("format"), "no format version"),
+        (lambda v: v.update(format=0), "format 0"),
+        (lambda v: v.pop("dataset"), "'dataset'"),
+        (lambda v: v.update(seed=1.5), "'seed'"),
+        (lambda v: v.update(classes="abc"), "'classes'"),
+        (lambda v: v.pop("parts"), "'parts'"),
+        (lambda v: v["parts"].pop("test"), "part 'test'"),
+        (lambda v: v["parts"]["test"].update({"test/0": "zz"}), "part 'test'"),
+        (lambda v: v["parts"]["test"].update({"test/0": None}), "part 'test'"),
+        (lambda v: v["parts"]["held_out"].update(v["parts"]["test"]), "in two parts"),
+        (lambda v: v.update(requests={}), "'requests'"),
+        (lambda v: v["requests"][0].update(kind="magic"), "request is malformed"),
+        (lambda v: v["requests"][0].update(ids=[]), "request is empty"),
+        (lambda v: v["requests"][0]["ids"].append("test/0"), "never trained on"),
+        (lambda v: v["requests"][0]["ids"].append(v["requests"][0]["ids"][0]), "twice"),
+        (lambda v: v["requests"].append(v["requests"][0]), "forgotten twice"),
+        (lambda v: v["requests"][0].update(ids=list(v["parts"]["train"])), "nothing is retained"),
+        (lambda v: v["normalisation"].update(mean="x"), "'mean'"),
+        (lambda v: v["normalisation"].update(mean=[0.1]), "3 channels"),
+    ],
+)
+def test_malformed_manifests_are_refused(toy, change, message):
+    text = edit(Split.random(toy).to_json(), change)
+    with pytest.raises(UserError, match=message):
+        Split.from_json(text, toy)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"format":1,"format":1}', "NaN"])
+def test_what_is_no_manifest_is_refused(toy, text):
+    with pytest.raises(UserError, match="The split manifest is not valid"):
+        Split.from_json(text, toy)

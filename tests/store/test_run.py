@@ -1,0 +1,50 @@
+import os
+
+import pytest
+
+from qunlearn.errors import UserError
+from qunlearn.store.run import Run
+
+
+def test_a_run_is_complete_only_once_finished(tmp_path):
+    run = Run.create(tmp_path / "a" / "b")
+    run.write_config({"lr": 0.1})
+    with pytest.raises(UserError, match="not finished"):
+        Run.open(run.path)
+    run.finish({"seconds": {"training": 1.0}})
+    assert Run.open(run.path).config == {"lr": 0.1}
+    assert Run.open(run.path).info["versions"]["torch"]
+
+
+def test_history_grows_line_by_line(tmp_path):
+    run = Run.create(tmp_path / "a")
+    run.append_history({"epoch": 1})
+    run.append_history({"epoch": 2})
+    assert run.history == [{"epoch": 1}, {"epoch": 2}]
+
+
+def test_only_a_new_or_empty_folder_is_taken(tmp_path):
+    (tmp_path / "empty").mkdir()
+    Run.create(tmp_path / "empty")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"full.*not empty.*--out"):
+        Run.create(tmp_path / "full")
+    for path in ("file", "file/below"):
+        with pytest.raises(UserError, match=r"file.*--out"):
+            Run.create(tmp_path / path)
+
+
+def test_an_unwritable_folder_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UserError, match="write permission"):
+        Run.create(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_what_is_not_a_run_is_said_so(tmp_path):
+    with pytest.raises(UserError, match="is not a run"):
+        Run.open(tmp_path)
+    with pytest.raises(UserError, match="no run folder"):
+        Run.open(tmp_path / "none")

@@ -1,0 +1,66 @@
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from qunlearn.errors import UserError
+from qunlearn.training import precision
+from qunlearn.training.config import ComputeConfig
+from qunlearn.training.devices import make_fabric
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    precision.probe.cache_clear()
+    yield
+    precision.probe.cache_clear()
+
+
+def test_a_trial_step_that_dies_of_an_illegal_instruction_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(
+        precision, "PROBE", "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+    )
+    with pytest.raises(UserError, match=r"'bf16' on 'cpu' .*SIGILL.*--precision 32"):
+        precision.check(ComputeConfig(precision="bf16"), "cpu")
+
+
+def test_a_trial_step_that_fails_says_why(monkeypatch):
+    monkeypatch.setattr(precision, "PROBE", "raise SystemExit('no such unit')")
+    with pytest.raises(UserError, match=r"no such unit"):
+        precision.check(ComputeConfig(precision="bf16"), "cpu")
+
+
+def test_a_trial_step_that_works_is_accepted_and_tried_once(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        subprocess, "run", lambda *a, **k: calls.append(a) or SimpleNamespace(returncode=0)
+    )
+    for _ in range(2):
+        precision.check(ComputeConfig(precision="bf16"), "cpu")
+    assert len(calls) == 1
+
+
+def test_full_precision_needs_no_trial(monkeypatch):
+    monkeypatch.setattr(subprocess, "run", lambda *a, **k: pytest.fail("tried"))
+    precision.check(ComputeConfig(), "cpu")
+
+
+def test_the_trial_is_a_real_training_step():
+    """In float32, which every machine can do, so that the program itself is tested."""
+    code = precision.PROBE
+    done = subprocess.run([sys.executable, "-c", code, "cpu", "float32"], capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"accelerator": "tpux"}, "Unknown accelerator 'tpux'"),
+        ({"accelerator": "mps"}, "'mps' is not on this machine"),
+    ],
+)
+def test_devices_that_are_not_there_are_named(settings, says, monkeypatch):
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    with pytest.raises(UserError, match=says):
+        make_fabric(ComputeConfig(**settings))

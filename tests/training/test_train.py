@@ -1,0 +1,143 @@
+import copy
+
+import pytest
+import torch
+from conftest import SMALL
+from torch import nn
+
+from qunlearn.data import Loader, Split
+from qunlearn.errors import Failure, UserError
+from qunlearn.models import ModelSpec
+from qunlearn.quant import QuantSpec, known_quantizers, quantize
+from qunlearn.store.run import Run
+from qunlearn.store.weights import read_tensors
+from qunlearn.training.config import TrainConfig
+from qunlearn.training.evaluate import evaluate_parts, evaluate_run
+from qunlearn.training.inference import predict
+from qunlearn.training.train import train, train_run
+
+
+def small_model(spec: QuantSpec, seed: int = 0) -> nn.Module:
+    return quantize(ModelSpec("resnet18", 10, 1, 8, 0.125).build(seed), spec)
+
+
+@pytest.mark.parametrize("quantizer", known_quantizers())
+def test_every_quantizer_learns_the_digits(digits, quantizer):
+    model = small_model(QuantSpec(quantizer=quantizer))
+    train(model, digits, epochs=10, batch_size=30, lr=0.1, warmup=1)
+    accuracies = {part: m["accuracy"] for part, m in evaluate_parts(model, digits).items()}
+    assert accuracies["train"] > 50  # chance is 10
+    assert accuracies["test"] > 50
+
+
+def test_one_seed_and_one_thread_count_give_the_same_weights_bit_for_bit(tmp_path):
+    for name in "ab":
+        train_run(TrainConfig.parse(SMALL), tmp_path / name)
+    first, second = (read_tensors(tmp_path / name / "model.safetensors") for name in "ab")
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_another_seed_gives_other_weights_on_the_same_split(tmp_path, run_folder):
+    other = train_run(TrainConfig.parse({**SMALL, "seed": 1}), tmp_path / "other")
+    assert other.split == Run.open(run_folder).split
+    first, second = (read_tensors(r / "model.safetensors") for r in (run_folder, other.path))
+    assert not torch.equal(first["fc.weight"], second["fc.weight"])
+
+
+def test_a_step_is_plain_sgd_on_the_mean_cross_entropy(digits):
+    """The loop against a hand-written one in full precision."""
+    model = small_model(QuantSpec(quantizer="none"))
+    twin = copy.deepcopy(model).train()
+    train(model, digits, epochs=1, batch_size=90, lr=0.05, momentum=0.9, weight_decay=5e-4)
+
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
+    for step, batch in enumerate(Loader(digits.data, digits.train, 90, seed=0).epoch(0)):
+        optimizer.param_groups[0]["lr"] = [0.05, 0.025][step]
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(twin(batch.images), batch.labels).backward()
+        optimizer.step()
+    for (name, a), b in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
+        assert torch.allclose(a, b, atol=1e-5), name
+
+
+def test_nothing_but_the_part_asked_for_is_trained_on(digits):
+    split = digits.forget_random(0.2)
+    poisoned = copy.copy(split)
+    images = split.data.images.float()
+    outside = torch.ones(len(images), dtype=torch.bool)
+    outside[split.retain] = False
+    images[outside] = torch.nan
+    object.__setattr__(
+        poisoned, "data", type(split.data)(**{**vars_of(split.data), "images": images})
+    )
+    model = small_model(QuantSpec())
+    train(model, poisoned, part="retain", epochs=1, batch_size=40, lr=0.01)
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+    with pytest.raises((Failure, UserError)):
+        train(small_model(QuantSpec(quantizer="none")), poisoned, epochs=1, batch_size=40, lr=0.01)
+
+
+def vars_of(data):
+    return {
+        f: getattr(data, f) for f in data.__dataclass_fields__ if data.__dataclass_fields__[f].init
+    }
+
+
+def test_prediction_moves_nothing_and_keeps_the_mode(digits):
+    model = small_model(QuantSpec()).train()
+    predict(model, digits.data, digits.train)
+    before = copy.deepcopy(model.state_dict())
+    model.bn1.eval()
+    predict(model, digits.data, digits.test)
+    assert model.training
+    assert not model.bn1.training
+    assert all(
+        torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True)
+    )
+
+
+def test_predictions_do_not_depend_on_the_batch_size(digits):
+    model = small_model(QuantSpec(quantizer="none")).eval()
+    whole = predict(model, digits.data, digits.test)
+    assert torch.allclose(whole, predict(model, digits.data, digits.test, batch_size=7), atol=1e-5)
+
+
+def test_a_run_folder_holds_everything(run_folder):
+    run = Run.open(run_folder)
+    assert {p.name for p in run_folder.iterdir()} == {
+        "config.toml",
+        "split.json",
+        "model.safetensors",
+        "history.jsonl",
+        "metrics.json",
+        "run.json",
+    }
+    assert TrainConfig.parse(run.config) == TrainConfig.parse(SMALL)
+    assert [row["epoch"] for row in run.history] == [1, 2]
+    assert run.info["machine"]["threads"] == 1
+    assert evaluate_run(run_folder) == run.metrics
+
+
+def test_a_loss_that_explodes_is_said_and_leaves_no_loadable_run(tmp_path):
+    config = TrainConfig.parse({**SMALL, "lr": 1e30, "quantizer": "none"})
+    with pytest.raises(Failure, match=r"epoch \d.*--lr"):
+        train_run(config, tmp_path / "a")
+    with pytest.raises(UserError, match="not finished"):
+        Run.open(tmp_path / "a")
+
+
+def test_two_processes_do_what_one_does(tmp_path):
+    """With batches divided evenly, on a network without BatchNorm."""
+    settings = {**SMALL, "epochs": 1, "model": "plain_net:make", "augment": False}
+    one = train_run(TrainConfig.parse(settings), tmp_path / "one")
+    two = train_run(TrainConfig.parse({**settings, "devices": 2}), tmp_path / "two")
+    a, b = read_tensors(one.model_path), read_tensors(two.model_path)
+    for name in a:
+        assert torch.allclose(a[name].float(), b[name].float(), rtol=1e-4, atol=1e-6), name
+
+
+def test_a_split_without_a_test_part_can_be_trained_on(digits):
+    data = digits.data.take((~digits.data.is_test).nonzero().flatten())
+    split = Split.make(data)
+    assert set(evaluate_parts(small_model(QuantSpec()), split)) == {"train", "held_out"}
