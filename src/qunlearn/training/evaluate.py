@@ -13,6 +13,7 @@ from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import load
 from qunlearn.training.config import DataConfig
 from qunlearn.training.inference import predict
+from qunlearn.training.progress import downloading
 
 
 def evaluate_parts(model: nn.Module, split: Split) -> dict[str, Any]:
@@ -45,13 +46,15 @@ def split_of(run: Run, data_dir: Path | None = None) -> Split:
 
 def load_data(config: DataConfig) -> ImageData:
     """The data set that the settings name."""
-    return load_dataset(
-        config.dataset,
-        data_dir=config.data_dir,
-        subset=config.subset,
-        subset_seed=config.split_seed,
-        download=config.download,
-        metadata=config.metadata,
-        cache_dir=config.cache_dir,
-        image_size=config.image_size,
-    )
+    with downloading() as progress:
+        return load_dataset(
+            config.dataset,
+            data_dir=config.data_dir,
+            subset=config.subset,
+            subset_seed=config.split_seed,
+            download=config.download,
+            metadata=config.metadata,
+            cache_dir=config.cache_dir,
+            image_size=config.image_size,
+            progress=progress,
+        )
