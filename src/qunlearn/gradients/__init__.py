@@ -1,0 +1,6 @@
+"""What OEU adds to a gradient, usable in anybody's own loop."""
+
+from qunlearn.gradients.groups import Granularity, parameter_layers
+from qunlearn.gradients.projection import GradientProjector, LayerConflict, When
+
+__all__ = ["GradientProjector", "Granularity", "LayerConflict", "When", "parameter_layers"]

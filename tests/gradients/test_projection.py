@@ -1,0 +1,205 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from qunlearn.errors import UserError
+from qunlearn.gradients import GradientProjector, parameter_layers
+from qunlearn.quant import QuantSpec, calibrate, quantize
+
+
+def network(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)
+    )
+    model = quantize(model, QuantSpec(first_last_bits=4))
+    calibrate(model, torch.randn(8, 1, 8, 8))
+    return model
+
+
+def batches(seed: int = 1):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(8, 1, 8, 8, generator=generator) for _ in range(2)]
+
+
+def forget_loss(model, x):
+    p = model(x).softmax(1)
+    return (p * p.log()).sum(1).mean()
+
+
+def retain_loss(model, x):
+    return nn.functional.cross_entropy(model(x), torch.arange(8) % 5)
+
+
+def both_gradients(model, xf, xr):
+    parameters = list(model.parameters())
+    f = torch.autograd.grad(forget_loss(model, xf), parameters)
+    r = torch.autograd.grad(retain_loss(model, xr), parameters)
+    return [g.double() for g in f], [g.double() for g in r]
+
+
+def by_hand(model, f, r, alpha, beta, granularity, when):
+    """The definition, one group at a time, on concatenated vectors."""
+    names = [(layer, name) for layer, name, _ in parameter_layers(model)]
+    if granularity == "global":
+        groups = [list(range(len(names)))]
+    elif granularity == "layer":
+        groups = [
+            [i for i, (home, _) in enumerate(names) if home == layer]
+            for layer in dict.fromkeys(name for name, _ in names)
+        ]
+    else:
+        groups = []
+        for layer in dict.fromkeys(name for name, _ in names):
+            of_layer = [i for i, (home, _) in enumerate(names) if home == layer]
+            singles = [i for i in of_layer if f[i].numel() == 1]
+            others = [i for i in of_layer if f[i].numel() > 1]
+            largest = max(others, key=lambda i: f[i].numel())
+            groups += [[i, *singles] if i == largest else [i] for i in others]
+    result = [None] * len(f)
+    for group in groups:
+        gf = torch.cat([f[i].flatten() for i in group])
+        gr = torch.cat([r[i].flatten() for i in group])
+        share = torch.dot(gf, gr) / torch.dot(gr, gr) if gr.any() else 0.0
+        if when == "conflict" and share > 0:
+            share = 0.0
+        combined = gf - alpha * share * gr + beta * gr
+        for i, part in zip(group, combined.split([f[i].numel() for i in group]), strict=True):
+            result[i] = part.reshape(f[i].shape)
+    return result
+
+
+@pytest.mark.parametrize("when", ["always", "conflict"])
+@pytest.mark.parametrize("granularity", ["layer", "tensor", "global"])
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (0.5, 2.0), (0.0, 1.0)])
+def test_the_combined_gradient_is_the_definitions(granularity, when, alpha, beta):
+    model, (xf, xr) = network(), batches()
+    order = [p for _, _, p in parameter_layers(model)]
+    assert {id(p) for p in order} == {id(p) for p in model.parameters()}
+    f, r = both_gradients(model, xf, xr)
+    position = {id(p): i for i, p in enumerate(model.parameters())}
+    f, r = ([g[position[id(p)]] for p in order] for g in (f, r))
+    expected = by_hand(model, f, r, alpha, beta, granularity, when)
+
+    projector = GradientProjector(model, alpha, beta, granularity, when)
+    with projector.forget():
+        forget_loss(model, xf).backward()
+    with projector.retain():
+        retain_loss(model, xr).backward()
+    projector.project()
+    for parameter, value in zip(order, expected, strict=True):
+        assert torch.allclose(parameter.grad.double(), value, rtol=1e-4, atol=1e-7)
+
+
+def test_the_projected_gradient_is_orthogonal_and_has_the_length_of_the_theory():
+    model, (xf, xr) = network(), batches()
+    f, r = both_gradients(model, xf, xr)
+    projector = GradientProjector(model, alpha=1.0, beta=0.0)
+    with projector.forget():
+        forget_loss(model, xf).backward()
+    retain_loss(model, xr).backward()
+    met = projector.project_and_measure()
+    position = {id(p): i for i, p in enumerate(model.parameters())}
+    for k, layer in enumerate(met.names):
+        group = [p for name, _, p in parameter_layers(model) if name == layer]
+        gf, gr, gp = (
+            torch.cat([v.flatten() for v in values])
+            for values in (
+                [f[position[id(p)]] for p in group],
+                [r[position[id(p)]] for p in group],
+                [p.grad.double() for p in group],
+            )
+        )
+        assert abs(torch.dot(gp, gr)) < 1e-5 * gf.norm() * gr.norm()
+        cosine = torch.dot(gf, gr) / (gf.norm() * gr.norm())
+        assert torch.dot(gf, gp) == pytest.approx(
+            (gf.norm() ** 2 * (1 - cosine**2)).item(), rel=1e-4
+        )
+        assert met.cosine[k].item() == pytest.approx(cosine.item(), abs=1e-5)
+        assert met.forget_norm[k].item() == pytest.approx(gf.norm().item(), rel=1e-4)
+        assert met.retain_norm[k].item() == pytest.approx(gr.norm().item(), rel=1e-4)
+        assert met.projected_norm[k].item() == pytest.approx(gp.norm().item(), rel=1e-3)
+
+
+def test_accumulating_halves_gives_the_whole():
+    model, (xf, xr) = network(), batches()
+    model.eval()  # BatchNorm would see halves
+    twin = copy.deepcopy(model)
+    projectors = [GradientProjector(m) for m in (model, twin)]
+    with projectors[0].forget():
+        forget_loss(model, xf).backward()
+    retain_loss(model, xr).backward()
+    labels = torch.arange(8) % 5
+    for half in (slice(0, 4), slice(4, 8)):  # the two passes interleaved
+        with projectors[1].forget():
+            (forget_loss(twin, xf[half]) / 2).backward()
+        with projectors[1].retain():
+            (nn.functional.cross_entropy(twin(xr[half]), labels[half]) / 2).backward()
+    for projector in projectors:
+        projector.project()
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_parameters_that_are_frozen_or_get_one_gradient_only():
+    model = nn.ModuleDict({k: nn.Linear(3, 3) for k in ("frozen", "forget", "retain", "neither")})
+    model["frozen"].requires_grad_(False)
+    projector = GradientProjector(model, beta=2.0)
+    x = torch.ones(1, 3)
+    with projector.forget():
+        model["forget"](x).sum().backward()
+    with projector.retain():
+        model["retain"](x).sum().backward()
+    projector.project()
+    assert model["frozen"].weight.grad is None
+    assert model["neither"].weight.grad is None
+    assert torch.equal(model["forget"].weight.grad, torch.ones(3, 3))
+    assert torch.equal(model["retain"].weight.grad, 2 * torch.ones(3, 3))
+
+
+def test_a_retain_gradient_of_zero_leaves_the_forget_gradient_unchanged():
+    layer = nn.Linear(2, 2)
+    projector = GradientProjector(layer)
+    with projector.forget():
+        layer(torch.ones(1, 2)).sum().backward()
+    with projector.retain():
+        (0 * layer(torch.ones(1, 2)).sum()).backward()
+    projector.project()
+    assert torch.equal(layer.weight.grad, torch.ones(2, 2))
+
+
+def test_a_shared_parameter_counts_once_and_with_its_first_layer():
+    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
+    second.weight = first.weight
+    model = nn.Sequential(first, second)
+    assert [(layer, name) for layer, name, _ in parameter_layers(model)] == [
+        ("0", "0.weight"),
+        ("0", "0.bias"),
+        ("1", "1.bias"),
+    ]
+
+
+def test_each_step_starts_anew():
+    model, (xf, xr) = network(), batches()
+    projector = GradientProjector(model)
+    seen = []
+    for _ in range(2):
+        model.zero_grad()
+        with projector.forget():
+            forget_loss(model, xf).backward()
+        retain_loss(model, xr).backward()
+        projector.project()
+        seen.append([p.grad.clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+
+
+def test_wrong_settings_are_named():
+    for settings, says in (
+        ({"alpha": 1.5}, "alpha = 1.5"),
+        ({"granularity": "layers"}, "did you mean 'layer'"),
+        ({"when": "never"}, "never"),
+    ):
+        with pytest.raises(UserError, match=says):
+            GradientProjector(nn.Linear(2, 2), **settings)
