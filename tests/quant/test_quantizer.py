@@ -163,8 +163,12 @@ def test_half_precision_comes_back_as_it_went_in(
 
 
 @each_kind
-def test_an_empty_batch_passes(kind: str) -> None:
-    quantizer = for_input(kind, torch.linspace(-1, 1, 50).reshape(5, 10))
+def test_an_empty_batch_passes_and_starts_nothing(kind: str) -> None:
+    quantizer = families[kind].activations(4, "published")
+    assert quantizer(torch.zeros(0, 10)).shape == (0, 10)
+    assert not quantizer.initialised
+    quantizer(torch.linspace(-1, 1, 50).reshape(5, 10))
+    assert quantizer.initialised
     assert quantizer(torch.zeros(0, 10)).shape == (0, 10)
 
 

@@ -71,7 +71,7 @@ class Quantizer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Round `x` to the grid, starting from it if this is the first tensor seen."""
-        if not self._ready:
+        if not self._ready and x.numel():
             self.initialise(x)
         return self.quantize(x)
 
