@@ -141,3 +141,23 @@ def test_a_split_without_a_test_part_can_be_trained_on(digits):
     data = digits.data.take((~digits.data.is_test).nonzero().flatten())
     split = Split.make(data)
     assert set(evaluate_parts(small_model(QuantSpec()), split)) == {"train", "held_out"}
+
+
+def test_training_starts_from_the_full_precision_twin(tmp_path):
+    twin = train_run(TrainConfig.parse({**SMALL, "quantizer": "none"}), tmp_path / "twin")
+    settings = {**SMALL, "start_from": twin.path, "lr": 1e-9, "epochs": 1}
+    run = train_run(TrainConfig.parse(settings), tmp_path / "run")
+    start, end = read_tensors(twin.model_path), read_tensors(run.model_path)
+    assert torch.allclose(start["conv1.weight"], end["conv1.weight"], atol=1e-6)
+    assert "conv1.weight_quantizer.scale" in end
+
+    again = train_run(TrainConfig.parse({**settings, "start_from": run.path}), tmp_path / "again")
+    scale = "blocks.0.conv1.activation_quantizer.scale"
+    assert torch.allclose(end[scale], read_tensors(again.model_path)[scale], atol=1e-6)
+
+
+def test_a_run_on_another_split_is_no_start(tmp_path, run_folder):
+    settings = {**SMALL, "start_from": run_folder, "split_seed": 1}
+    with pytest.raises(UserError, match="another split"):
+        train_run(TrainConfig.parse(settings), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import nn
 
 from qunlearn.data import ImageData, Split, read_ids
 from qunlearn.errors import UserError
 from qunlearn.metrics.confidence import margin
 from qunlearn.metrics.exposure import Exposure, exposure
-from qunlearn.models import ModelSpec
-from qunlearn.quant import QuantSpec, quantize
 from qunlearn.store.run import Run
 from qunlearn.store.weights import read_tensors
-from qunlearn.training.checkpoint import load_weights
+from qunlearn.training.checkpoint import model_with
 from qunlearn.training.config import AdoptConfig, OptimizerConfig
 from qunlearn.training.devices import make_fabric
 from qunlearn.training.evaluate import load_data
@@ -46,11 +43,8 @@ def adopt_run(config: AdoptConfig, out: Path) -> Run:
     )
     spec = model_spec(config.model, config.width, data)
     settings = {name: getattr(config, name) for name in OptimizerConfig.model_fields}
-    model, ready = foreign_model(spec, quant, tensors, config.weights)
-    if not ready and not config.epochs:
-        calibrate_first(
-            model.eval(), data, split.train, OptimizerConfig(**settings | {"epochs": 1})
-        )
+    model = model_with(spec, quant, tensors, config.weights).eval()
+    calibrate_first(model, data, split.train, OptimizerConfig(**settings | {"epochs": 1}))
     found = check_held_out(model, split)
     if found.verdict == "trained on":
         raise UserError(found.sentence)
@@ -73,24 +67,6 @@ def adopt_run(config: AdoptConfig, out: Path) -> Run:
     info = {"held_out_check": found.sentence}
     finish(run, model, split, header_of(spec, quant, split), seconds, info)
     return run
-
-
-def foreign_model(
-    spec: ModelSpec, quant: QuantSpec, tensors: Mapping[str, Tensor], path: Path
-) -> tuple[nn.Module, bool]:
-    """The model with a foreign state dict in it, and whether its quantizers were in it too."""
-    model = spec.build()
-    if any(name.endswith("_quantizer.initialised") for name in tensors):
-        if quant.full_precision:
-            raise UserError(
-                f"The weights in {str(path)!r} are quantized; say how with --weight-bits, "
-                "--act-bits and --quantizer."
-            )
-        model = quantize(model, quant)
-        load_weights(model, tensors, path)
-        return model, True
-    load_weights(model, tensors, path)
-    return quantize(model, quant), quant.full_precision
 
 
 def check_held_out(model: nn.Module, split: Split) -> Exposure:

@@ -104,6 +104,24 @@ def build(header: Header, factory: str | None, where: str) -> nn.Module:
     return quantize(spec.build(), header.quant)
 
 
+def model_with(
+    spec: ModelSpec, quant: QuantSpec, tensors: Mapping[str, Tensor], path: Path
+) -> nn.Module:
+    """The model with a state dict in it: of the full-precision model, or of the quantized one."""
+    model = spec.build()
+    if any(name.endswith("_quantizer.initialised") for name in tensors):
+        if quant.full_precision:
+            raise UserError(
+                f"The weights in {str(path)!r} are quantized; say how with --weight-bits, "
+                "--act-bits and --quantizer."
+            )
+        model = quantize(model, quant)
+        load_weights(model, tensors, path)
+        return model
+    load_weights(model, tensors, path)
+    return quantize(model, quant)
+
+
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Load a state dict, every tensor of it and nothing else, or say what does not fit."""
     wanted = model.state_dict()

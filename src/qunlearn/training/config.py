@@ -149,6 +149,9 @@ class TrainConfig(DataConfig, ModelConfig, QuantConfig, OptimizerConfig, Compute
     held_out: float = Field(
         0.1, gt=0, lt=1, description="Share of each class that is never trained on."
     )
+    start_from: Path | None = Field(
+        None, description="A run on the same split to start from, such as the full-precision twin."
+    )
 
 
 class AdoptConfig(DataConfig, ModelConfig, QuantConfig, OptimizerConfig, ComputeConfig):

@@ -13,10 +13,12 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from qunlearn.data import ImageData, Loader, Split
+from qunlearn.errors import UserError
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, calibrate, quantize
 from qunlearn.store.run import Run
-from qunlearn.training.checkpoint import Header, save
+from qunlearn.store.weights import read_tensors
+from qunlearn.training.checkpoint import Header, model_with, save
 from qunlearn.training.config import (
     ComputeConfig,
     OptimizerConfig,
@@ -79,7 +81,7 @@ def train_run(config: TrainConfig, out: Path) -> Run:
     data = load_data(config)
     split = Split.make(data, held_out=config.held_out, seed=config.split_seed)
     spec = model_spec(config.model, config.width, data)
-    quantize(spec.build(config.seed), quant)  # whatever is wrong with them is said before writing
+    starting_model(config, spec, quant, split)  # whatever is wrong is said before writing
     run = Run.create(out)
     run.write_config(config.to_dict())
     run.write_split(split.to_json())
@@ -93,7 +95,7 @@ def train_run(config: TrainConfig, out: Path) -> Run:
 def _train_worker(
     fabric: Fabric, config: TrainConfig, run: Run, split: Split, spec: ModelSpec, quant: QuantSpec
 ) -> None:
-    model = quantize(spec.build(config.seed), quant)
+    model = starting_model(config, spec, quant, split)
     first = fabric.is_global_zero
     settings = {name: getattr(config, name) for name in OptimizerConfig.model_fields}
     started = time.perf_counter()
@@ -108,6 +110,21 @@ def _train_worker(
     seconds = time.perf_counter() - started
     if first:
         finish(run, model, split, header_of(spec, quant, split), {"training": seconds})
+
+
+def starting_model(
+    config: TrainConfig, spec: ModelSpec, quant: QuantSpec, split: Split
+) -> nn.Module:
+    """A fresh model, or one with the weights of the run that the settings say to start from."""
+    if config.start_from is None:
+        return quantize(spec.build(config.seed), quant)
+    start = Run.open(config.start_from)
+    if start.split != split.to_json():
+        raise UserError(
+            f"The run {str(start.path)!r} was trained on another split, and may have seen what is "
+            "held out here; start from a run with the same data, subset and split seed."
+        )
+    return model_with(spec, quant, read_tensors(start.model_path), start.model_path)
 
 
 def finish(
