@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from toy_data import make_data
+from data.toy_data import make_data
 
 from qunlearn.data import ImageData
 

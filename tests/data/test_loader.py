@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from data.toy_data import make_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_data import make_data
 
 from qunlearn.data import Loader
 from qunlearn.data.draw import generator

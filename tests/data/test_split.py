@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 import torch
+from data.toy_data import make_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_data import make_data
 
 from qunlearn.data import Split
 from qunlearn.errors import UserError

@@ -59,6 +59,11 @@ def test_the_width_multiplies_channels_but_not_the_classes(name: str) -> None:
     assert counts[2] / counts[1] == pytest.approx(4, rel=0.2 if name == "resnet18" else 0.25)
 
 
+def test_mobilenet_s_last_layer_is_never_narrowed() -> None:
+    widths = {w: ModelSpec("mobilenetv2", 10, 3, 32, w).build() for w in (0.25, 1.0, 2.0)}
+    assert [m.classifier.in_features for m in widths.values()] == [1280, 1280, 2560]
+
+
 @each_model
 @pytest.mark.parametrize("kind", ["lsq", "lsq+", "pact", "dsq"])
 def test_it_can_be_quantized_and_learns(name: str, kind: str) -> None:

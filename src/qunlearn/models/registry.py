@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -75,6 +77,10 @@ def scaled(channels: int, width: float) -> int:
 def _call_factory(path: str, classes: int) -> nn.Module:
     """Import and call a user's factory: with `num_classes` if it takes that, else with nothing."""
     module_name, _, attribute = path.partition(":")
+    # A module beside the user is meant too; last, so that it shadows nothing.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:

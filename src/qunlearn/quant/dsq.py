@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.quant import functional as F
+from qunlearn.quant.least_squares import least_squares_range
 from qunlearn.quant.quantizer import (
     Family,
     Grid,
@@ -47,7 +48,7 @@ class Dsq(Quantizer):
     def least_squares(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The least-squares range of each row of `x`."""
         top = 2**self.bits - 1
-        found = [F.least_squares_range(row, 0, top) for row in x.reshape(self.lower.numel(), -1)]
+        found = [least_squares_range(row, 0, top) for row in x.reshape(self.lower.numel(), -1)]
         scale = torch.stack([s for s, _ in found])
         lower = torch.stack([o for _, o in found])
         return lower, lower + top * scale

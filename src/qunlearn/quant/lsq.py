@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.quant import functional as F
+from qunlearn.quant.least_squares import least_squares_range, least_squares_scale
 from qunlearn.quant.quantizer import (
     Family,
     Grid,
@@ -41,7 +42,7 @@ class LsqWeight(Quantizer):
         """Set the scale by the published formula or by least squares."""
         matrix = rows(x, self.per_channel)
         if self.init == "mse":
-            scale = F.least_squares_scale(matrix, 0, self.low, self.high)
+            scale = least_squares_scale(matrix, 0, self.low, self.high)
         else:
             scale = self.published(matrix)
         # A row of zeros has no scale of its own: any grid is exact there.
@@ -92,7 +93,7 @@ class LsqActivation(Quantizer):
         x = x.float()
         self.zero_point.fill_(2 ** (self.bits - 1) if sees_negatives(x) else 0)
         if self.init == "mse":
-            scale = F.least_squares_scale(
+            scale = least_squares_scale(
                 sampled(x)[None], self.zero_point, self.low, self.high
             ).squeeze()
         else:
@@ -126,7 +127,7 @@ class LsqPlusActivation(Quantizer):
 
     def start(self, x: Tensor) -> None:
         """Set scale and offset to the grid with the least squared error."""
-        scale, offset = F.least_squares_range(sampled(x), self.low, self.high)
+        scale, offset = least_squares_range(sampled(x), self.low, self.high)
         self.scale.copy_(scale)
         self.offset.copy_(offset)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.quant import functional as F
+from qunlearn.quant.least_squares import least_squares_scale
 from qunlearn.quant.quantizer import (
     Family,
     Grid,
@@ -82,7 +83,7 @@ class PactActivation(Quantizer):
         self.signed.fill_(self._signed)
         if self.init == "mse":
             low, high = self._codes()
-            self.alpha.copy_(F.least_squares_scale(sampled(x)[None], 0, low, high).squeeze() * high)
+            self.alpha.copy_(least_squares_scale(sampled(x)[None], 0, low, high).squeeze() * high)
 
     def _codes(self) -> tuple[int, int]:
         low, high = F.code_range(self.bits, self._signed)

@@ -34,7 +34,7 @@ def checked_bits(bits: int | None, what: str) -> int | None:
     """The bits if they can be had: 2 to 8, or None (also 32) for full precision."""
     if bits is None or bits == FULL:
         return None
-    if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 8:
+    if not isinstance(bits, int) or not 2 <= bits <= 8:
         raise UserError(
             f"{what} = {bits!r} is not possible: choose 2 to 8 bits, or {FULL} for full precision."
         )
