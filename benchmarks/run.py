@@ -11,13 +11,14 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
 import qunlearn as qu
+from qunlearn.data import Augmentation
 from qunlearn.store.run import machine, versions
 
 REPEATS = 9
@@ -70,7 +71,7 @@ def loader_batch(batch: int) -> Callable[[], None]:
     images = torch.randint(0, 256, (count, 32, 32, 3), dtype=torch.uint8).numpy()
     labels = torch.randint(0, 10, (count,)).numpy()
     data = qu.Split.make((images, labels)).data
-    data = type(data)(**{**vars(data), "augmentation": qu.data.Augmentation(crop=4, flip=True)})
+    data = replace(data, augmentation=Augmentation(crop=4, flip=True))
     loader = qu.Loader(data, torch.arange(count), batch)
     loader.batch(0, 0)
     return lambda: (loader.batch(0, 1), None)[1]

@@ -12,3 +12,17 @@ def make(num_classes: int) -> nn.Module:
         nn.Flatten(),
         nn.Linear(128, num_classes),
     )
+
+
+def too_few(num_classes: int) -> nn.Module:
+    return make(num_classes - 1)
+
+
+def for_larger_images() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(1024, 10))
+
+
+def with_dropout(num_classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 32), nn.Dropout(0.5), nn.Linear(32, num_classes)
+    )

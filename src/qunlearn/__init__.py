@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from qunlearn.data import Split as Split
     from qunlearn.data import load_dataset as load_dataset
     from qunlearn.errors import UserError as UserError
+    from qunlearn.gradients import GradientProjector as GradientProjector
     from qunlearn.models import ModelSpec as ModelSpec
     from qunlearn.quant import QuantSpec as QuantSpec
     from qunlearn.quant import calibrate as calibrate
     from qunlearn.quant import describe as describe
     from qunlearn.quant import quantize as quantize
     from qunlearn.training.checkpoint import load as load
+    from qunlearn.training.evaluate import evaluate as evaluate
     from qunlearn.training.train import train as train
 
 __version__ = "0.1.0"
@@ -34,11 +36,13 @@ _HOMES = {
     "Split": "qunlearn.data",
     "load_dataset": "qunlearn.data",
     "UserError": "qunlearn.errors",
+    "GradientProjector": "qunlearn.gradients",
     "ModelSpec": "qunlearn.models",
     "QuantSpec": "qunlearn.quant",
     "calibrate": "qunlearn.quant",
     "describe": "qunlearn.quant",
     "quantize": "qunlearn.quant",
+    "evaluate": "qunlearn.training.evaluate",
     "load": "qunlearn.training.checkpoint",
     "train": "qunlearn.training.train",
 }

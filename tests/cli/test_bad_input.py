@@ -2,9 +2,12 @@
 
 import os
 import re
+import shutil
 
 import pytest
+import torch
 from conftest import SMALL, flags
+from safetensors.torch import save_file
 
 WORDS = flags(SMALL)
 
@@ -32,9 +35,16 @@ def refuse(qunlearn, tmp_path, *words):
         ("act-bits", "1", "act_bits = '1' .* 2 to 8"),
         ("act-bits", "9", "act_bits = '9' .* 2 to 8"),
         ("first-last-bits", "0", "first_last_bits = '0' .* 2 to 8"),
-        ("width", "0", "width = '0' .* greater than 0"),
+        ("width", "0", "width = '0' .* more than 0"),
         ("epochs", "0", "epochs = '0'"),
-        ("epochs", "many", "many"),
+        ("epochs", "many", "epochs = 'many' .* whole number"),
+        ("warmup", "2", "warmup = '2' .* fewer than the 2 epochs"),
+        ("batch-size", "1", "batch size of 1 .* --batch-size 4"),
+        ("model", "plain_net:too_few", "as many outputs as there are classes"),
+        ("model", "plain_net:for_larger_images", r"cannot take images of \(1, 8, 8\)"),
+        ("model", ".plain_net:make", "cannot be found"),
+        ("start-from", "none", "no run folder 'none'"),
+        ("data-dir", "somewhere", "come with scikit-learn"),
         ("lr", "-1", "lr = '-1'"),
         ("held-out", "1", "held_out = '1'"),
         ("subset", "100000", "100000"),
@@ -77,6 +87,7 @@ def test_data_files_that_are_missing_truncated_or_absent(qunlearn, tmp_path):
         ("epochs = ", "not valid TOML"),
         ("epochs = 'x'", "epochs = 'x'"),
         ("[train]\nepochs = 3", "'train'"),
+        ("weight-bits = 4\nweight_bits = 8", "set twice"),
     ],
 )
 def test_a_malformed_or_misspelt_config(qunlearn, tmp_path, text, says):
@@ -92,6 +103,32 @@ def test_an_output_folder_that_cannot_be_used(qunlearn, tmp_path):
     (tmp_path / "file").touch()
     said = refuse(qunlearn, tmp_path, "train", *WORDS, "--out", tmp_path / "file" / "below")
     assert "not a folder with write permission" in said
+
+
+def test_an_output_folder_with_an_impossible_name(qunlearn, tmp_path):
+    said = refuse(qunlearn, tmp_path, "train", *WORDS, "--out", tmp_path / ("x" * 300))
+    assert "no possible path" in said
+
+
+def test_a_missing_output_folder_is_asked_for(qunlearn, tmp_path):
+    assert "--out" in refuse(qunlearn, tmp_path, "train", *WORDS)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "describe"])
+def test_a_model_that_is_corrupt_foreign_or_gone(qunlearn, tmp_path, run_folder, command):
+    copied = shutil.copytree(run_folder, tmp_path / "run")
+    path = copied / "model.safetensors"
+    whole = bytearray(path.read_bytes())
+    whole[-5] ^= 1  # one bit, in a tensor
+    path.write_bytes(whole)
+    assert "not the one that the run" in refuse(qunlearn, tmp_path, command, copied)
+    path.write_bytes(whole[:1000])
+    assert "safetensors" in refuse(qunlearn, tmp_path, command, copied)
+    save_file({"x": torch.zeros(3)}, path)
+    assert "qunlearn adopt" in refuse(qunlearn, tmp_path, command, copied)
+    path.unlink()
+    assert "has lost its model.safetensors" in refuse(qunlearn, tmp_path, command, copied)
+    assert "name the run folder" in refuse(qunlearn, tmp_path, command, copied / "split.json")
 
 
 def test_what_is_not_a_run(qunlearn, tmp_path):

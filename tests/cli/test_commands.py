@@ -2,13 +2,17 @@
 
 import importlib
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import SMALL, flags
 
 from qunlearn.cli.main import COMMANDS
+from qunlearn.errors import UserError
+from qunlearn.store import toml
 from qunlearn.store.run import Run
 from qunlearn.training.config import AdoptConfig, TrainConfig
 
@@ -38,6 +42,13 @@ def test_a_runs_config_makes_it_again_and_flags_win_over_it(qunlearn, tmp_path, 
     assert qunlearn("train", *words, "--out", tmp_path / "other")[0] == 0
     other = TrainConfig.parse(Run.open(tmp_path / "other").config)
     assert other == TrainConfig.parse({**SMALL, "epochs": 1, "per_channel": True})
+
+
+def test_the_output_folder_may_stand_in_the_file(qunlearn, tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text(toml.dumps({**SMALL, "out": str(tmp_path / "run")}))
+    assert qunlearn("train", "--config", file)[0] == 0
+    assert Run.open(tmp_path / "run").metrics
 
 
 def test_evaluate_repeats_the_runs_own_figures(qunlearn, run_folder):
@@ -98,6 +109,28 @@ def test_version(qunlearn):
     from qunlearn import __version__
 
     assert qunlearn("--version")[:2] == (0, f"qunlearn {__version__}\n")
+
+
+def test_ctrl_c_is_one_sentence_and_leaves_no_loadable_run(tmp_path):
+    words = flags({**SMALL, "epochs": 1000})
+    command = [sys.executable, "-m", "qunlearn.cli.main", "train", *map(str, words), "--out", "run"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    while not (tmp_path / "run" / "history.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[1] == (
+        "qunlearn: Interrupted; what was being made is not complete: make it again.\n"
+    )
+    assert process.returncode == 1
+    with pytest.raises(UserError, match="not finished"):
+        Run.open(tmp_path / "run")
 
 
 def test_nothing_but_the_result_is_written_when_piped(tmp_path):

@@ -52,6 +52,13 @@ def test_exposure_finds_out_what_the_held_out_part_is(held_out, test, verdict):
     assert exposure(train, normal(held_out, 200, 1), normal(test, 500, 2)).verdict == verdict
 
 
+def test_exposure_of_too_few_samples_is_not_called_unseen():
+    train, test = normal(1.0, 500, 0), normal(0.0, 500, 1)
+    found = exposure(train, normal(0.5, 3, 2), test)
+    assert found.verdict == "cannot be told"
+    assert "3 samples are too few" in found.sentence
+
+
 def test_exposure_seldom_accuses_unseen_data():
     train, test = normal(3.0, 500, 0), normal(0.0, 500, 1)
     verdicts = [exposure(train, normal(0.0, 30, 2 + i), test).verdict for i in range(200)]

@@ -174,6 +174,7 @@ def test_an_incomplete_folder_is_completed(server, tmp_path):
         (tar_of([("else/a.bin", b"a")]), "has no files in 'set'"),
         (zip_of([("set/a.bin", bytes(5000))]), "more than 4,000 bytes"),
     ],
+    ids=["cut off", "no archive", "another folder", "too large"],
 )
 def test_archives_that_cannot_be_used_leave_nothing(
     server, tmp_path, monkeypatch, content, message

@@ -11,9 +11,22 @@ def test_a_run_is_complete_only_once_finished(tmp_path):
     run.write_config({"lr": 0.1})
     with pytest.raises(UserError, match="not finished"):
         Run.open(run.path)
+    run.write_split("{}")
+    run.write_metrics({})
+    run.model_path.write_bytes(b"weights")
     run.finish({"seconds": {"training": 1.0}})
     assert Run.open(run.path).config == {"lr": 0.1}
     assert Run.open(run.path).info["versions"]["torch"]
+
+
+def test_a_model_that_changed_since_the_run_was_finished_is_noticed(tmp_path):
+    run = Run.create(tmp_path / "a")
+    run.model_path.write_bytes(b"weights")
+    run.finish({})
+    run.check_model()
+    run.model_path.write_bytes(b"weighty")
+    with pytest.raises(UserError, match="not the one"):
+        run.check_model()
 
 
 def test_history_grows_line_by_line(tmp_path):

@@ -41,7 +41,9 @@ def told(digits, elsewhere, tmp_path):
     }
 
 
-def test_a_full_precision_model_is_adopted_as_it_is(told, elsewhere, tmp_path):
+def test_a_full_precision_model_is_adopted_as_it_is(told, elsewhere, digits, tmp_path):
+    more = [digits.data.ids[i] for i in digits.test[:100].tolist()]
+    told["held_out"].write_text(told["held_out"].read_text() + "\n".join(more))
     run = adopt_run(AdoptConfig.parse(told), tmp_path / "run")
     state = load(run.path).state_dict()
     assert all(torch.equal(state[k], v) for k, v in elsewhere.state_dict().items())
@@ -78,7 +80,9 @@ def test_a_model_that_is_quantized_already_keeps_its_scales(told, elsewhere, dig
     assert all(torch.equal(state[k], v) for k, v in model.state_dict().items())
 
 
-def test_held_out_data_that_was_trained_on_is_found_out(told, digits, tmp_path):
+@pytest.mark.parametrize("bits", [32, 4, 2])
+def test_held_out_data_that_was_trained_on_is_found_out(told, digits, tmp_path, bits):
+    told = {**told, "weight_bits": bits, "act_bits": bits}
     ids = [digits.data.ids[i] for i in digits.train.tolist()]
     told["trained_on"].write_text("\n".join(ids[::2]))
     told["held_out"].write_text("\n".join(ids[1::2]))
@@ -110,3 +114,22 @@ def test_the_normalisation_it_was_trained_with_is_kept(told, tmp_path):
     assert json.loads(run.split)["normalisation"]["mean"] == [0.1]
     with pytest.raises(UserError, match="2 numbers for 1 channels"):
         adopt_run(AdoptConfig.parse({**told, "mean": "0.1,0.2"}), tmp_path / "no")
+
+
+@pytest.mark.parametrize("wrong", [{"std": "nan"}, {"std": "0"}, {"mean": "inf"}])
+def test_an_impossible_normalisation_is_refused(told, tmp_path, wrong):
+    with pytest.raises(UserError, match="is not possible"):
+        adopt_run(AdoptConfig.parse({**told, **wrong}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_fine_tuning_with_two_processes(told, tmp_path):
+    settings = {
+        **told,
+        "weight_bits": 4,
+        "act_bits": 4,
+        "epochs": 1,
+        "batch_size": 60,
+        "devices": 2,
+    }
+    assert len(adopt_run(AdoptConfig.parse(settings), tmp_path / "run").history) == 1

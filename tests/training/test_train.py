@@ -1,5 +1,6 @@
 import copy
 
+import plain_net
 import pytest
 import torch
 from conftest import SMALL
@@ -8,12 +9,13 @@ from torch import nn
 from qunlearn.data import Loader, Split
 from qunlearn.errors import Failure, UserError
 from qunlearn.models import ModelSpec
-from qunlearn.quant import QuantSpec, known_quantizers, quantize
+from qunlearn.quant import QuantSpec, calibrate, known_quantizers, quantize
 from qunlearn.store.run import Run
 from qunlearn.store.weights import read_tensors
 from qunlearn.training.config import TrainConfig
-from qunlearn.training.evaluate import evaluate_parts, evaluate_run
+from qunlearn.training.evaluate import evaluate, evaluate_run
 from qunlearn.training.inference import predict
+from qunlearn.training.loop import fastest_layout
 from qunlearn.training.train import train, train_run
 
 
@@ -25,7 +27,7 @@ def small_model(spec: QuantSpec, seed: int = 0) -> nn.Module:
 def test_every_quantizer_learns_the_digits(digits, quantizer):
     model = small_model(QuantSpec(quantizer=quantizer))
     train(model, digits, epochs=10, batch_size=30, lr=0.1, warmup=1)
-    accuracies = {part: m["accuracy"] for part, m in evaluate_parts(model, digits).items()}
+    accuracies = {part: m["accuracy"] for part, m in evaluate(model, digits).items()}
     assert accuracies["train"] > 50  # chance is 10
     assert accuracies["test"] > 50
 
@@ -86,7 +88,9 @@ def vars_of(data):
 
 def test_prediction_moves_nothing_and_keeps_the_mode(digits):
     model = small_model(QuantSpec()).train()
-    predict(model, digits.data, digits.train)
+    with pytest.raises(UserError, match="not started"):
+        predict(model, digits.data, digits.train)
+    calibrate(model, digits.data.normalise(digits.data.images[:20]))
     before = copy.deepcopy(model.state_dict())
     model.bn1.eval()
     predict(model, digits.data, digits.test)
@@ -127,9 +131,10 @@ def test_a_loss_that_explodes_is_said_and_leaves_no_loadable_run(tmp_path):
         Run.open(tmp_path / "a")
 
 
-def test_two_processes_do_what_one_does(tmp_path):
-    """With batches divided evenly, on a network without BatchNorm."""
-    settings = {**SMALL, "epochs": 1, "model": "plain_net:make", "augment": False}
+@pytest.mark.parametrize("other", [{"quantizer": "none"}, {"quantizer": "lsq+", "lr": 1e-9}])
+def test_two_processes_do_what_one_does(tmp_path, other):
+    """On a network without BatchNorm; in few bits only up to the first change of a code."""
+    settings = {**SMALL, "epochs": 1, "model": "plain_net:make", **other}
     one = train_run(TrainConfig.parse(settings), tmp_path / "one")
     two = train_run(TrainConfig.parse({**settings, "devices": 2}), tmp_path / "two")
     a, b = read_tensors(one.model_path), read_tensors(two.model_path)
@@ -140,7 +145,8 @@ def test_two_processes_do_what_one_does(tmp_path):
 def test_a_split_without_a_test_part_can_be_trained_on(digits):
     data = digits.data.take((~digits.data.is_test).nonzero().flatten())
     split = Split.make(data)
-    assert set(evaluate_parts(small_model(QuantSpec()), split)) == {"train", "held_out"}
+    model = train(small_model(QuantSpec()), split, epochs=1, batch_size=90)
+    assert set(evaluate(model, split)) == {"train", "held_out"}
 
 
 def test_training_starts_from_the_full_precision_twin(tmp_path):
@@ -161,3 +167,34 @@ def test_a_run_on_another_split_is_no_start(tmp_path, run_folder):
     with pytest.raises(UserError, match="another split"):
         train_run(TrainConfig.parse(settings), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_one_seed_decides_about_dropout_too(digits):
+    def trained() -> torch.Tensor:
+        torch.manual_seed(0)
+        model = plain_net.with_dropout(10)
+        torch.seed()  # whatever the state was
+        return train(model, digits, epochs=1, batch_size=60)[1].weight
+
+    assert torch.equal(trained(), trained())
+
+
+def test_training_leaves_the_global_random_state_alone(digits):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    model = plain_net.make(10)
+    torch.manual_seed(5)
+    train(model, digits, epochs=1, batch_size=90)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_narrowest_network_is_laid_out_safely():
+    """Channels last corrupts memory there (torch 2.13, on processors)."""
+    for width, layout in ((0.01, torch.contiguous_format), (0.125, torch.channels_last)):
+        model = ModelSpec("resnet18", 10, 1, 8, width).build()
+        assert fastest_layout(model) is layout
+
+
+def test_only_a_part_that_exists_is_trained_on(digits):
+    with pytest.raises(UserError, match="Unknown part to train on 'tset'"):
+        train(plain_net.make(10), digits, part="tset", epochs=1)

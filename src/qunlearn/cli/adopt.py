@@ -10,7 +10,7 @@ from qunlearn.training.config import AdoptConfig
 @with_settings(AdoptConfig)
 def command(
     settings: AdoptConfig,
-    out: OutFolder,
+    out: OutFolder = None,
     json: Json = False,
 ) -> None:
     """Make a run from a model that was trained elsewhere.
@@ -27,6 +27,7 @@ def command(
     """
     from qunlearn.training.adopt import adopt_run
 
+    assert out is not None  # with_settings has seen to it
     run = adopt_run(settings, out)
     if json:
         print_json({"run": str(run.path), "metrics": run.metrics, **run.info})

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from qunlearn.cli.output import print_json, print_table
-from qunlearn.cli.settings import Json
+from qunlearn.cli.settings import Json, with_settings
+from qunlearn.training.config import DemoConfig
 
 
-def command(json: Json = False) -> None:
+@with_settings(DemoConfig)
+def command(settings: DemoConfig, json: Json = False) -> None:
     """See it work on embedded data, in under a minute.
 
     Trains a network with 4-bit weights and activations on handwritten digits, and the same network
@@ -17,7 +19,7 @@ def command(json: Json = False) -> None:
     """
     from qunlearn.demo import demo
 
-    result = demo()
+    result = demo(settings.seed)
     if json:
         print_json(result)
         return

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from qunlearn.cli.output import print_json
-from qunlearn.cli.settings import Factory, Json, RunFolder
+from qunlearn.cli.settings import Json, RunFolder, with_settings
+from qunlearn.training.config import DescribeConfig
 
 
-def command(
-    run: RunFolder,
-    model: Factory = None,
-    json: Json = False,
-) -> None:
+@with_settings(DescribeConfig)
+def command(settings: DescribeConfig, run: RunFolder, json: Json = False) -> None:
     """Show a run's layers, bits, scales and size.
 
     Example:
@@ -21,7 +19,7 @@ def command(
     from qunlearn.quant import describe
     from qunlearn.training.checkpoint import load
 
-    description = describe(load(run, factory=model))
+    description = describe(load(run, factory=settings.model))
     if json:
         layers = [asdict(layer) for layer in description.layers]
         print_json(

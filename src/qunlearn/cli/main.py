@@ -20,18 +20,23 @@ COMMANDS = {
     "demo": "See it work on embedded data, in under a minute.",
 }
 
+INTERRUPTED = 130
+"""What typer makes of ctrl-C."""
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; the process ends with 0, 2 (asked wrongly) or 1 (failed)."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         code = application(arguments)(arguments, standalone_mode=False)
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
     except UserError as error:
         code = _say(str(error), 2)
     except Failure as error:
         code = _say(str(error), 1)
     except KeyboardInterrupt:
-        code = _say("Interrupted.", 1)
+        code = _say("Interrupted; what was being made is not complete: make it again.", 1)
     except BrokenPipeError:
         # The reader went away, as `head` does; that is no error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -40,7 +45,8 @@ def main(arguments: list[str] | None = None) -> None:
         if not hasattr(error, "format_message"):  # typer's own, about the words of the call
             raise
         message = " ".join(error.format_message().split())
-        code = _say(f"{message.rstrip('.')}; see `qunlearn {_named(arguments)}--help`.", 2)
+        hint = f"see `qunlearn {_named(arguments)}--help`"
+        code = _say(f"{message.rstrip('.')}; {hint}.", 2) if message else 2
     sys.exit(code)
 
 

@@ -21,13 +21,10 @@ ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="A TOML file with any of these settings; flags win.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
-OutFolder = Annotated[Path, typer.Option(help="The run folder to write; new or empty.")]
-RunFolder = Annotated[Path, typer.Argument(help="The run folder.")]
-Factory = Annotated[
-    str | None,
-    typer.Option(help="The package.module:factory of a model that is not qunlearn's own."),
+OutFolder = Annotated[
+    Path | None, typer.Option(help="The run folder to write; new or empty.  [required]")
 ]
-DataDir = Annotated[Path | None, typer.Option(help="Where the data set's files are now.")]
+RunFolder = Annotated[Path, typer.Argument(help="The run folder.")]
 
 
 def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -42,10 +39,17 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
         @functools.wraps(command)
         def called(**given: Any) -> None:
             file: Path | None = given.pop("config")
-            values = settings_in(file, kind) if file else {}
-            flags = {name: given.pop(name) for name in kind.model_fields}
-            values.update({name: value for name, value in flags.items() if value is not None})
-            command(kind.parse(values), **given)
+            written = (
+                settings_in(file, [*kind.model_fields, *(p.name for p in own)]) if file else {}
+            )
+            # A flag that was given wins over the file, which wins over the default.
+            values = {k: v for k, v in (written | _set(given)).items() if k in kind.model_fields}
+            others = {p.name: given[p.name] or written.get(p.name, p.default) for p in own}
+            if "out" in others:
+                if not others["out"]:
+                    raise UserError("The setting 'out' is missing; give it with --out.")
+                others["out"] = Path(others["out"])
+            command(kind.parse(values), **others)
 
         settings = inspect.Parameter(
             "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigFile
@@ -60,15 +64,22 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
     return decorate
 
 
-def settings_in(file: Path, kind: type[Config]) -> dict[str, Any]:
+def settings_in(file: Path, known: list[str]) -> dict[str, Any]:
     """The settings in a TOML file; names may be spelt with `-` or `_`."""
     values: Mapping[str, Any] = read(file, toml.loads, "TOML")
-    plain = {name.replace("-", "_"): value for name, value in values.items()}
-    for name in plain:
-        if name not in kind.model_fields:
-            problem = unknown("setting", name, kind.model_fields)
-            raise UserError(f"In {str(file)!r}: {problem}")
+    plain: dict[str, Any] = {}
+    for spelt, value in values.items():
+        name = spelt.replace("-", "_")
+        if name not in known:
+            raise UserError(f"In {str(file)!r}: {unknown('setting', name, known)}")
+        if name in plain:
+            raise UserError(f"In {str(file)!r}: {name!r} is set twice; keep one of the two.")
+        plain[name] = value
     return plain
+
+
+def _set(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _flag(name: str, kind: type[Config]) -> inspect.Parameter:

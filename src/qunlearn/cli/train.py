@@ -10,7 +10,7 @@ from qunlearn.training.config import TrainConfig
 @with_settings(TrainConfig)
 def command(
     settings: TrainConfig,
-    out: OutFolder,
+    out: OutFolder = None,
     json: Json = False,
 ) -> None:
     """Train a low-bit network and keep it in a run folder.
@@ -25,6 +25,7 @@ def command(
     """
     from qunlearn.training.train import train_run
 
+    assert out is not None  # with_settings has seen to it
     run = train_run(settings, out)
     if json:
         print_json({"run": str(run.path), "metrics": run.metrics, **run.info})

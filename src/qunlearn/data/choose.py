@@ -58,11 +58,9 @@ def class_number(data: ImageData, name: int | str) -> int:
     """The number of a class that is given by number or name."""
     if isinstance(name, str) and name in data.classes:
         return data.classes.index(name)
-    try:
-        number = int(name)
-    except ValueError:
-        number = -1
-    if isinstance(name, bool) or not 0 <= number < data.num_classes:
+    plain = isinstance(name, (int, str)) and not isinstance(name, bool)
+    number = int(name) if plain and str(name).isdecimal() else -1
+    if not 0 <= number < data.num_classes:
         near = difflib.get_close_matches(str(name), data.classes, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
         raise UserError(

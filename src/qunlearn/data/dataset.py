@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -210,10 +209,9 @@ class ImageData:
         return 1 / (std * unit), -mean / std
 
     def _no_such(self, name: str) -> UserError:
+        # Only the part's name is ever guessed: another sample's id must not be offered to forget.
         guesses = [f"train/{name}", f"test/{name}"]
         near = [guess for guess in guesses if guess in self._positions]
-        if not near and len(self) <= 200_000:  # comparing with every id takes seconds beyond that
-            near = difflib.get_close_matches(name, self.ids, n=1, cutoff=0.8)
         hint = f"did you mean {near[0]!r}?" if near else _example(self.ids)
         return UserError(f"There is no sample {name!r} in {self.name}: {hint}")
 

@@ -79,7 +79,8 @@ def _which(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
             f"There is no data set at {name!r}; give the path of a folder of images or of an .npz "
             f"file, or one of {', '.join(sources)}."
         )
-    raise unknown("data set", name, sources)
+    known = [source for source in sources if source not in ("folder", "npz")]
+    raise unknown("data set", name, [*known, "the path of a folder of images", "an .npz file"])
 
 
 def default_cache_dir() -> Path:

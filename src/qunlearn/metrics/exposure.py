@@ -23,34 +23,36 @@ class Exposure:
 def exposure(train: Tensor, held_out: Tensor, test: Tensor) -> Exposure:
     """Compare confidences (see `margin`) on the trained, the held-out and the test part.
 
-    A network is surer of what it was trained on. If held-out samples are surer than test samples
-    (one-sided rank test at 1 %), they are not unseen; if they cannot be told from the trained ones
-    either, they were trained on. Where the trained part itself cannot be told from the test part,
-    nothing can be said.
+    A network is surer of what it was trained on. One-sided rank tests at 1 % tell whether the
+    held-out samples are surer than test samples, and whether they are less sure than the trained
+    ones; each of the four outcomes has its verdict. Where the trained part itself cannot be told
+    from the test part, or the held-out samples from neither, nothing can be said.
     """
     if not len(test):
-        return Exposure(
-            "cannot be told", "Held-out data cannot be checked: there is no test part to compare."
-        )
+        return _cannot("there is no test part to compare with")
     if _chance(train, test) > CERTAIN:
-        return Exposure(
-            "cannot be told",
-            "Held-out data cannot be checked: the model is no surer of what it was trained on "
-            "than of the test part.",
-        )
-    if _chance(held_out, test) > CERTAIN:
+        return _cannot("the model is no surer of what it was trained on than of the test part")
+    above_test = _chance(held_out, test) <= CERTAIN
+    below_train = _chance(train, held_out) <= CERTAIN
+    if below_train and not above_test:
         return Exposure("unseen", "Held-out data looks unseen, as the test part does.")
-    if _chance(train, held_out) > CERTAIN:
+    if above_test and not below_train:
         return Exposure(
             "trained on",
             "The held-out data looks trained on: the model is as sure of it as of the training "
             "part, and surer than of the test part; name data that it never saw with --held-out.",
         )
-    return Exposure(
-        "mixed",
-        "The model is surer of the held-out data than of the test part, though less than of the "
-        "training part: some of it may have been trained on.",
-    )
+    if above_test:
+        return Exposure(
+            "mixed",
+            "The model is surer of the held-out data than of the test part, though less than of "
+            "the training part: some of it may have been trained on.",
+        )
+    return _cannot(f"{len(held_out)} samples are too few to tell them from either part")
+
+
+def _cannot(reason: str) -> Exposure:
+    return Exposure("cannot be told", f"Held-out data cannot be checked: {reason}.")
 
 
 def _chance(surer: Tensor, other: Tensor) -> float:

@@ -83,7 +83,7 @@ def _call_factory(path: str, classes: int) -> nn.Module:
         sys.path.append(here)
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise UserError(
             f"The model factory {path!r} cannot be found: {error}; give package.module:function, "
             "importable from here."

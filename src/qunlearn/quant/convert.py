@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from qunlearn.errors import UserError, unknown
 from qunlearn.quant.layers import QUANTIZED, QuantLayer
-from qunlearn.quant.quantizer import Quantizer, families
+from qunlearn.quant.quantizer import families
 from qunlearn.quant.spec import LayerSpec, QuantSpec, covers
 
 
@@ -17,7 +17,8 @@ def quantize(model: nn.Module, spec: QuantSpec) -> nn.Module:
     Weights, biases and BatchNorm stay the same objects under the same names, so a state dict of the
     full-precision model still fits. A module used in several places is replaced once. The first and
     the last layer, in the order in which the model registers them, get `spec.first_last_bits`.
-    Weights' scales start from the weights now, inputs' scales from the first batch.
+    Weights' scales start from the weights now, inputs' scales from the first batch that passes
+    through; in a loop of your own, call `calibrate` first, so that this is a batch of your choice.
 
     Raises:
         UserError: If the model has weights that cannot be quantized; nothing was touched.
@@ -52,15 +53,20 @@ def calibrate(model: nn.Module, images: Tensor) -> None:
     Doing it once with a whole batch makes the start independent of how later batches are divided
     among steps or processes. Batch statistics are used but not recorded.
     """
-    with keeping_statistics(model):
-        model(images)
-    unseen = [
-        name for name, q in model.named_modules() if isinstance(q, Quantizer) and not q._ready
-    ]
+    layers = {name: m for name, m in model.named_modules() if isinstance(m, QuantLayer)}
+    reached: set[int] = set()
+    hooks = [m.register_forward_hook(lambda m, *_: reached.add(id(m))) for m in layers.values()]
+    try:
+        with keeping_statistics(model):
+            model(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    unseen = [name for name, layer in layers.items() if id(layer) not in reached]
     if unseen:
         raise UserError(
-            f"The quantizer {unseen[0]!r} saw no data: the batch did not pass through its layer; "
-            "leave that layer out with an override of None."
+            f"The layer {unseen[0]!r} saw no data: the model does not call it, or keeps it in a "
+            f"plain list; leave it alone with overrides={{{unseen[0]!r}: None}}."
         )
 
 

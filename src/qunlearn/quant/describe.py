@@ -25,9 +25,12 @@ class LayerDescription:
     bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Description:
-    """A model's layers; whatever is in none of them (norms, say) is the last row, `others`."""
+    """A model's layers; whatever is in none of them (norms, say) is the last row, `others`.
+
+    Sizes are those of the parameters and the weights' scales, as a file would store them.
+    """
 
     layers: tuple[LayerDescription, ...]
 
@@ -40,6 +43,9 @@ class Description:
     def bytes(self) -> int:
         """The size of all layers at their bits."""
         return sum(layer.bytes for layer in self.layers)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         head = ("layer", "kind", "W", "A", "weight scale", "input scale", "parameters", "bytes")

@@ -84,6 +84,11 @@ class QuantSpec:
                     "{'weights': 8}, or None to leave such layers alone."
                 )
             self._with(changes or {}, pattern)
+            if changes and self.quantizer == "none" and "quantizer" not in changes:
+                raise UserError(
+                    f"The override for {pattern!r} does nothing, because the quantizer is 'none'; "
+                    "name one, as in {'quantizer': 'lsq+', 'weights': 8}."
+                )
 
     @property
     def full_precision(self) -> bool:

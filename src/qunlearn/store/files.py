@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -63,6 +64,15 @@ def read(path: Path, parse: Callable[[str], Any], kind: str) -> Any:
         raise UserError(f"The file {str(path)!r} cannot be read: {error}.") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"The file {str(path)!r} is not valid {kind}: {error}.") from None
+
+
+def sha256(path: Path) -> str:
+    """A file's checksum."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _flush(path: Path) -> None:

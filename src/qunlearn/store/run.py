@@ -19,7 +19,7 @@ from typing import Any
 
 from qunlearn.errors import UserError
 from qunlearn.store import toml
-from qunlearn.store.files import read, read_json, write_json, write_text
+from qunlearn.store.files import read, read_json, sha256, write_json, write_text
 
 CONFIG, SPLIT, MODEL = "config.toml", "split.json", "model.safetensors"
 HISTORY, METRICS, INFO = "history.jsonl", "metrics.json", "run.json"
@@ -34,7 +34,14 @@ class Run:
     @staticmethod
     def check_free(path: Path) -> None:
         """Raise unless a run could be written to `path`; touches nothing."""
-        if path.exists() and not path.is_dir():
+        try:
+            exists = path.exists()
+        except OSError as error:
+            raise UserError(
+                f"The output {str(path)!r} is no possible path: {error.strerror}; name another one "
+                "with --out."
+            ) from None
+        if exists and not path.is_dir():
             raise UserError(f"The output {str(path)!r} is a file; name a new folder with --out.")
         if path.is_dir() and any(path.iterdir()):
             raise UserError(
@@ -65,15 +72,23 @@ class Run:
     @classmethod
     def open(cls, path: Path) -> Run:
         """Open a complete run."""
+        if path.is_file():
+            raise UserError(f"{str(path)!r} is a file; name the run folder, {str(path.parent)!r}.")
         if not path.is_dir():
             raise UserError(f"There is no run folder {str(path)!r}; check the path.")
-        if not (path / INFO).is_file():
-            made = (path / CONFIG).is_file()
+        parts = (CONFIG, SPLIT, MODEL, METRICS, INFO)
+        missing = [name for name in parts if not (path / name).is_file()]
+        if CONFIG in missing and INFO in missing:
+            raise UserError(f"The folder {str(path)!r} is not a run; name one that qunlearn wrote.")
+        if INFO in missing:
             raise UserError(
-                f"The run {str(path)!r} was not finished; make it again with --config "
-                f"{str(path / CONFIG)!r}."
-                if made
-                else f"The folder {str(path)!r} is not a run; name one that qunlearn wrote."
+                f"The run {str(path)!r} was not finished; make it again, with --config "
+                f"{str(path / CONFIG)!r} and a new --out."
+            )
+        if missing:
+            raise UserError(
+                f"The run {str(path)!r} has lost its {missing[0]}; restore the file from a copy, "
+                "or make the run again."
             )
         return cls(path)
 
@@ -94,6 +109,8 @@ class Run:
         """Add one line to the history."""
         with (self.path / HISTORY).open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Keep the measurements."""
@@ -101,7 +118,18 @@ class Run:
 
     def finish(self, info: Mapping[str, Any]) -> None:
         """Keep timings and what they were measured on; the run is complete with this."""
-        write_json(self.path / INFO, {**info, "versions": versions(), "machine": machine()})
+        written = {**info, "versions": versions(), "machine": machine()}
+        if self.model_path.exists():
+            written["model_sha256"] = sha256(self.model_path)
+        write_json(self.path / INFO, written)
+
+    def check_model(self) -> None:
+        """Raise unless the weights are those that the run was finished with."""
+        if sha256(self.model_path) != self.info.get("model_sha256"):
+            raise UserError(
+                f"The file {str(self.model_path)!r} is not the one that the run was finished with; "
+                "restore it from a copy, or make the run again."
+            )
 
     @property
     def config(self) -> dict[str, Any]:

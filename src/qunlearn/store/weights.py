@@ -61,5 +61,6 @@ def _opened(path: Path) -> safe_open:
         raise UserError(f"There is no file {str(path)!r}; check the path.") from None
     except (SafetensorError, OSError) as error:
         raise UserError(
-            f"The file {str(path)!r} is not a whole safetensors file ({error}); {HINT}."
+            f"The file {str(path)!r} is not a whole safetensors file ({error}): {HINT}; a pickled "
+            "checkpoint must be saved anew with safetensors.torch.save_file."
         ) from None

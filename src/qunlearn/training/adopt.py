@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
+import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from torch import nn
@@ -12,20 +13,21 @@ from qunlearn.data import ImageData, Split, read_ids
 from qunlearn.errors import UserError
 from qunlearn.metrics.confidence import margin
 from qunlearn.metrics.exposure import Exposure, exposure
+from qunlearn.quant import QuantSpec
 from qunlearn.store.run import Run
 from qunlearn.store.weights import read_tensors
-from qunlearn.training.checkpoint import model_with
+from qunlearn.training.checkpoint import is_quantized, model_with
 from qunlearn.training.config import AdoptConfig, OptimizerConfig
 from qunlearn.training.devices import make_fabric
 from qunlearn.training.evaluate import load_data
 from qunlearn.training.inference import predict
 from qunlearn.training.train import (
     calibrate_first,
-    finish,
+    check_fits,
     header_of,
     model_spec,
     quant_spec,
-    train,
+    train_into,
 )
 
 
@@ -43,29 +45,31 @@ def adopt_run(config: AdoptConfig, out: Path) -> Run:
     )
     spec = model_spec(config.model, config.width, data)
     settings = {name: getattr(config, name) for name in OptimizerConfig.model_fields}
-    model = model_with(spec, quant, tensors, config.weights).eval()
-    calibrate_first(model, data, split.train, OptimizerConfig(**settings | {"epochs": 1}))
-    found = check_held_out(model, split)
+    optimizer = OptimizerConfig(**settings | {"epochs": max(config.epochs, 1)})
+    model = model_with(spec, quant, tensors, config.weights)
+    check_fits(model, data, split.train, optimizer)
+    # Before it is quantized, if it is not yet: rounding would blur what it remembers.
+    full = QuantSpec(quantizer="none")
+    given = model if is_quantized(tensors) else model_with(spec, full, tensors, config.weights)
+    found = check_held_out(given, split)
     if found.verdict == "trained on":
         raise UserError(found.sentence)
 
+    calibrate_first(model.eval(), data, split.train, optimizer)
     fabric = make_fabric(config)
     run = Run.create(out)
     run.write_config(config.to_dict())
     run.write_split(split.to_json())
-    started = time.perf_counter()
-    if config.epochs:
-        train(
-            model,
-            split,
-            on_epoch=run.append_history,
-            fabric=fabric,
-            title="fine-tuning",
-            **settings,
-        )
-    seconds = {"training": time.perf_counter() - started}
-    info = {"held_out_check": found.sentence}
-    finish(run, model, split, header_of(spec, quant, split), seconds, info)
+    work = partial(
+        train_into,
+        run=run,
+        model=model,
+        split=split,
+        header=header_of(spec, quant, split),
+        settings=settings,
+        info={"held_out_check": found.sentence},
+    )
+    fabric.launch(work)
     return run
 
 
@@ -87,6 +91,8 @@ def normalised_as(
             raise UserError(
                 f"--{name} has {len(values)} numbers for {data.channels} channels; give one each."
             )
-    if std is not None and min(std) <= 0:
+    if not all(map(math.isfinite, mean or ())):
+        raise UserError(f"--mean = {mean} is not possible: give finite numbers.")
+    if not all(math.isfinite(value) and value > 0 for value in std or ()):
         raise UserError(f"--std = {std} is not possible: give numbers above zero.")
     return replace(data, mean=mean or data.mean, std=std or data.std)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from qunlearn.store.run import Run
 from qunlearn.store.weights import read_header, read_tensors, write_weights
 
 FORMAT = 1
+LARGEST_MANIFEST = 1 << 30  # bytes, so that a small file cannot fill the memory
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,9 @@ class Header:
 
     def to_dict(self) -> dict[str, Any]:
         """The header as plain values."""
-        return {"format": FORMAT, **asdict(self)}
+        # Packed, because a header has a limit, and a manifest has a line for each sample.
+        packed = base64.b64encode(zlib.compress(self.split.encode())).decode()
+        return {"format": FORMAT, **asdict(self), "split": packed}
 
     @classmethod
     def read(cls, path: Path) -> Header:
@@ -53,14 +58,22 @@ class Header:
                 classes=tuple(map(str, values["classes"])),
                 mean=tuple(map(float, values["mean"])),
                 std=tuple(map(float, values["std"])),
-                split=str(values["split"]),
+                split=_unpacked(values["split"]),
             )
         except UserError as error:
             raise UserError(f"The header of {str(path)!r} is damaged: {error}") from None
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, zlib.error):
             raise UserError(
                 f"The header of {str(path)!r} is damaged; restore the file from a copy."
             ) from None
+
+
+def _unpacked(text: str) -> str:
+    decompressor = zlib.decompressobj()
+    unpacked = decompressor.decompress(base64.b64decode(text, validate=True), LARGEST_MANIFEST)
+    if not decompressor.eof:
+        raise ValueError("the manifest is cut off, or larger than any can be")
+    return unpacked.decode()
 
 
 def save(run: Run, model: nn.Module, header: Header) -> None:
@@ -87,8 +100,14 @@ def load(path: str | Path, factory: str | None = None) -> nn.Module:
             "restore the file from a copy."
         )
     model = build(header, factory, str(path))
-    load_weights(model, read_tensors(run.model_path), run.model_path)
+    load_weights(model, tensors_of(run), run.model_path)
     return model.eval()
+
+
+def tensors_of(run: Run) -> dict[str, Tensor]:
+    """The weights of a run, checked against the checksum that was taken when it was finished."""
+    run.check_model()
+    return read_tensors(run.model_path)
 
 
 def build(header: Header, factory: str | None, where: str) -> nn.Module:
@@ -104,12 +123,17 @@ def build(header: Header, factory: str | None, where: str) -> nn.Module:
     return quantize(spec.build(), header.quant)
 
 
+def is_quantized(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a state dict is that of a quantized model."""
+    return any(name.endswith("_quantizer.initialised") for name in tensors)
+
+
 def model_with(
     spec: ModelSpec, quant: QuantSpec, tensors: Mapping[str, Tensor], path: Path
 ) -> nn.Module:
     """The model with a state dict in it: of the full-precision model, or of the quantized one."""
     model = spec.build()
-    if any(name.endswith("_quantizer.initialised") for name in tensors):
+    if is_quantized(tensors):
         if quant.full_precision:
             raise UserError(
                 f"The weights in {str(path)!r} are quantized; say how with --weight-bits, "

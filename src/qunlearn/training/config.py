@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from qunlearn.errors import UserError, unknown
 
@@ -28,6 +37,26 @@ Bits = Annotated[int, AfterValidator(_possible_bits)]
 
 Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
 """Several numbers, on the command line with commas between."""
+
+
+PLAIN_WORDS = {
+    "value_error": "{error}",
+    "int_parsing": "give a whole number",
+    "int_from_float": "give a whole number",
+    "int_type": "give a whole number",
+    "float_parsing": "give a number",
+    "float_type": "give a number",
+    "bool_parsing": "give true or false",
+    "string_type": "give a text",
+    "path_type": "give a path",
+    "greater_than": "choose more than {gt:g}",
+    "greater_than_equal": "choose {ge:g} or more",
+    "less_than": "choose less than {lt:g}",
+    "less_than_equal": "choose {le:g} or less",
+    "literal_error": "choose {expected}",
+    "finite_number": "give a finite number",
+}
+"""How the library of the settings puts it, said so that anybody understands."""
 
 
 class Config(BaseModel):
@@ -53,8 +82,7 @@ class Config(BaseModel):
                 raise UserError(
                     f"The setting {where!r} is missing; give it with --{flag}."
                 ) from None
-            reason = first["msg"].removeprefix("Value error, ")
-            reason = reason[:1].lower() + reason[1:]
+            reason = PLAIN_WORDS.get(first["type"], first["msg"]).format(**first.get("ctx", {}))
             raise UserError(f"{where} = {first['input']!r} is not possible: {reason}.") from None
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,6 +144,14 @@ class OptimizerConfig(Config):
     augment: bool = Field(True, description="Random crops and flips, as is usual for the data set.")
     seed: int = Field(0, ge=0, description="Seed of the weights, the order and the augmentation.")
 
+    @field_validator("warmup")
+    @classmethod
+    def _warmup_ends(cls, warmup: float, info: ValidationInfo) -> float:
+        epochs = info.data.get("epochs", 0)
+        if warmup and warmup >= epochs:
+            raise ValueError(f"choose fewer than the {epochs} epochs")
+        return warmup
+
 
 class QuantConfig(Config):
     """How few bits."""
@@ -176,3 +212,23 @@ class AdoptConfig(DataConfig, ModelConfig, QuantConfig, OptimizerConfig, Compute
     act_bits: Bits = Field(32, description="Bits of each layer's input: 2 to 8, or 32.")
     epochs: int = Field(0, ge=0, description="Epochs of fine-tuning with few bits.")
     lr: float = Field(0.01, gt=0, description="The learning rate of the fine-tuning.")
+
+
+class DescribeConfig(Config):
+    """How a run's model is to be loaded."""
+
+    model: str | None = Field(
+        None, description="The package.module:factory of a model that is not qunlearn's own."
+    )
+
+
+class EvaluateConfig(DescribeConfig):
+    """How a run is to be measured."""
+
+    data_dir: Path | None = Field(None, description="Where the data set's files are now.")
+
+
+class DemoConfig(Config):
+    """What of the demo can be chosen."""
+
+    seed: int = Field(0, ge=0, description="Seed of the weights, the order and the augmentation.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 
 import torch
@@ -10,6 +11,10 @@ from lightning_fabric import Fabric
 from qunlearn.errors import UserError, unknown
 from qunlearn.training import precision
 from qunlearn.training.config import ComputeConfig
+
+# Its notes on ranks and precision would go between our lines; said here, child processes obey too.
+for name in ("lightning_fabric", "lightning_fabric.utilities.distributed"):
+    logging.getLogger(name).setLevel(logging.ERROR)
 
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 

@@ -13,19 +13,29 @@ from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import load
 from qunlearn.training.config import DataConfig
 from qunlearn.training.inference import predict
-from qunlearn.training.progress import downloading
+from qunlearn.training.progress import Progress, downloading
 
 
-def evaluate_parts(model: nn.Module, split: Split) -> dict[str, Any]:
-    """Accuracy in percent and number of samples for each part, without augmentation."""
+def evaluate(model: nn.Module, split: Split) -> dict[str, Any]:
+    """Measure a model on every part of a split, without augmentation and without moving it.
+
+    Returns:
+        For each part that has samples, `accuracy` in percent and the number of `samples`.
+
+    Example:
+        >>> import qunlearn as qu
+        >>> split = qu.Split.make(qu.load_dataset("digits", subset=100))
+        >>> model = qu.ModelSpec("resnet18", classes=10, channels=1, size=8, width=0.125).build()
+        >>> evaluate(model, split)["test"]["samples"]
+        450
+    """
+    parts = {part: index for part, index in split.parts().items() if len(index)}
     results = {}
-    for part, index in split.parts().items():
-        if len(index):
-            logits = predict(model, split.data, index)
-            results[part] = {
-                "accuracy": accuracy(logits, split.data.labels[index]),
-                "samples": len(index),
-            }
+    with Progress("measuring", sum(map(len, parts.values()))) as progress:
+        for part, index in parts.items():
+            logits = predict(model, split.data, index, advance=progress.advance)
+            labels = split.data.labels[index]
+            results[part] = {"accuracy": accuracy(logits, labels), "samples": len(index)}
     return results
 
 
@@ -34,7 +44,7 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Load a run's model and split, and measure it on the data that the run names."""
     run = Run.open(path)
-    return evaluate_parts(load(path, factory), split_of(run, data_dir))
+    return evaluate(load(path, factory), split_of(run, data_dir))
 
 
 def split_of(run: Run, data_dir: Path | None = None) -> Split:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from qunlearn.data import ImageData
+from qunlearn.errors import UserError
+from qunlearn.quant import Quantizer
 
 
 @torch.inference_mode()
-def predict(model: nn.Module, data: ImageData, index: Tensor, batch_size: int = 500) -> Tensor:
+def predict(
+    model: nn.Module,
+    data: ImageData,
+    index: Tensor,
+    batch_size: int = 500,
+    advance: Callable[[int], None] = lambda samples: None,
+) -> Tensor:
     """The model's logits for the samples at `index`, as float32 on the processor.
 
-    The model is put into eval mode for the time, and back into whatever mode it was in.
+    The model is put into eval mode for the time, and back into whatever mode it was in. `advance`
+    is told how many samples were done.
     """
+    if any(isinstance(q, Quantizer) and not q.initialised for q in model.modules()):
+        raise UserError(
+            "The model's quantizers have not started yet, and must not start from data that is "
+            "only to be scored; train the model, or calibrate it on a batch of training images."
+        )
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     modes = [(module, module.training) for module in model.modules()]
+    rows = []
     model.eval()
     try:
-        rows = [
-            model(data.normalise(data.images[part]).to(device)).float().cpu()
-            for part in torch.split(index, batch_size)
-        ]
+        for part in torch.split(index, batch_size):
+            images = data.normalise(data.images[part]).to(device)
+            rows.append(model(images).float().cpu())
+            advance(len(part))
     finally:
         for module, mode in modes:
             module.training = mode

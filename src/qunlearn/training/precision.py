@@ -17,11 +17,14 @@ FABRIC_PRECISION: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16":
 PROBE = """
 import sys, torch
 device, kind = sys.argv[1], getattr(torch, sys.argv[2])
-net = torch.nn.Sequential(torch.nn.Conv2d(16, 32, 3, padding=1), torch.nn.BatchNorm2d(32),
-                          torch.nn.Flatten(), torch.nn.Linear(32 * 64, 10)).to(device)
-with torch.autocast(device, dtype=kind):
-    loss = net(torch.randn(8, 16, 8, 8, device=device)).float().square().mean()
-loss.backward()
+net = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.BatchNorm2d(64),
+                          torch.nn.Flatten(), torch.nn.Linear(64 * 256, 64)).to(device)
+for layout in (torch.contiguous_format, torch.channels_last):
+    images = torch.randn(32, 64, 16, 16, device=device).contiguous(memory_format=layout)
+    net[0].to(memory_format=layout)
+    with torch.autocast(device, dtype=kind):
+        loss = net(images).float().square().mean()
+    loss.backward()
 assert all(p.grad.isfinite().all() for p in net.parameters())
 """
 
@@ -30,6 +33,8 @@ def check(config: ComputeConfig, device: str) -> None:
     """Raise unless this machine can train with the precision asked for."""
     if config.precision == "32":
         return
+    if config.precision == "16" and device == "cpu":
+        raise UserError("Precision '16' is not for processors; use --precision bf16 or 32.")
     kind = {"bf16": "bfloat16", "16": "float16"}[config.precision]
     problem = probe(device, kind)
     if problem:

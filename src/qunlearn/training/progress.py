@@ -61,9 +61,9 @@ class Progress:
     ) -> None:
         self._bar.stop()
 
-    def advance(self) -> None:
-        """One step is done."""
-        self._bar.advance(self._task)
+    def advance(self, steps: int = 1) -> None:
+        """So many steps are done."""
+        self._bar.advance(self._task, steps)
 
     def show(self, numbers: Mapping[str, float]) -> None:
         """Put numbers beside the bar."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -9,16 +10,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from qunlearn.data import ImageData, Loader, Split
-from qunlearn.errors import UserError
+from qunlearn.errors import UserError, unknown
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, calibrate, quantize
 from qunlearn.store.run import Run
-from qunlearn.store.weights import read_tensors
-from qunlearn.training.checkpoint import Header, model_with, save
+from qunlearn.training.checkpoint import Header, model_with, save, tensors_of
 from qunlearn.training.config import (
     ComputeConfig,
     OptimizerConfig,
@@ -26,7 +28,7 @@ from qunlearn.training.config import (
     TrainConfig,
 )
 from qunlearn.training.devices import make_fabric
-from qunlearn.training.evaluate import evaluate_parts, load_data
+from qunlearn.training.evaluate import evaluate, load_data
 from qunlearn.training.loop import cross_entropy, optimize
 
 
@@ -40,7 +42,7 @@ def train(
     title: str = "training",
     **settings: Any,
 ) -> nn.Module:
-    """Train a model on one part of a split, in place, and return it.
+    """Train a model on one part of a split, in place, and return it in eval mode.
 
     Args:
         model: Any classifier; quantized by `quantize` or in full precision.
@@ -60,7 +62,10 @@ def train(
     config = OptimizerConfig.parse(settings)
     if fabric is None:
         fabric = make_fabric(ComputeConfig())
-    index: Tensor = getattr(split, part)
+    if part not in ("train", "retain"):
+        raise unknown("part to train on", part, ("train", "retain"))
+    index = split.train if part == "train" else split.retain
+    check_fits(model, split.data, index, config)
     optimize(
         fabric,
         model,
@@ -70,7 +75,7 @@ def train(
         title=title,
         on_epoch=on_epoch,
     )
-    return model
+    return model.eval()
 
 
 def train_run(config: TrainConfig, out: Path) -> Run:
@@ -81,35 +86,83 @@ def train_run(config: TrainConfig, out: Path) -> Run:
     data = load_data(config)
     split = Split.make(data, held_out=config.held_out, seed=config.split_seed)
     spec = model_spec(config.model, config.width, data)
-    starting_model(config, spec, quant, split)  # whatever is wrong is said before writing
+    model = starting_model(config, spec, quant, split)
+    check_fits(model, data, split.train, config)  # whatever is wrong is said before writing
     run = Run.create(out)
     run.write_config(config.to_dict())
     run.write_split(split.to_json())
-    # A partial, because Fabric looks into arguments and stumbles over frozen dataclasses.
-    fabric.launch(
-        partial(_train_worker, config=config, run=run, split=split, spec=spec, quant=quant)
+    work = partial(
+        train_into,
+        run=run,
+        model=model,
+        split=split,
+        header=header_of(spec, quant, split),
+        settings={name: getattr(config, name) for name in OptimizerConfig.model_fields},
     )
+    fabric.launch(work)
     return run
 
 
-def _train_worker(
-    fabric: Fabric, config: TrainConfig, run: Run, split: Split, spec: ModelSpec, quant: QuantSpec
+def train_into(
+    fabric: Fabric,
+    *,
+    run: Run,
+    model: nn.Module,
+    split: Split,
+    header: Header,
+    settings: Mapping[str, Any],
+    info: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    model = starting_model(config, spec, quant, split)
+    """What each process does: train (with 0 epochs: nothing); the first keeps the result."""
     first = fabric.is_global_zero
-    settings = {name: getattr(config, name) for name in OptimizerConfig.model_fields}
     started = time.perf_counter()
-    train(
-        model,
-        split,
-        on_epoch=run.append_history if first else lambda row: None,
-        fabric=fabric,
-        title=f"training {spec.name}",
-        **settings,
-    )
-    seconds = time.perf_counter() - started
+    if settings["epochs"]:
+        train(
+            model,
+            split,
+            on_epoch=run.append_history if first else lambda row: None,
+            fabric=fabric,
+            title=f"training {header.model.name}",
+            **settings,
+        )
+    trained = time.perf_counter()
     if first:
-        finish(run, model, split, header_of(spec, quant, split), {"training": seconds})
+        save(run, model, header)
+        run.write_metrics(evaluate(model, split))
+        done = time.perf_counter()
+        seconds = {"training": trained - started, "evaluation": done - trained}
+        rounded = {name: round(value, 3) for name, value in seconds.items()}
+        run.finish({"seconds": rounded, **info})
+
+
+def check_fits(model: nn.Module, data: ImageData, index: Tensor, config: OptimizerConfig) -> None:
+    """Raise unless the model can be trained on these samples; tries it on a copy."""
+    loader = Loader(data, index, config.batch_size)
+    smallest = min(map(loader.size, range(len(loader))))
+    if smallest == 1 and any(isinstance(m, _BatchNorm) for m in model.modules()):
+        raise UserError(
+            f"A batch size of {config.batch_size} leaves batches of a single sample, on which "
+            "BatchNorm cannot be trained; use --batch-size 4 or more."
+        )
+    if not any(p.requires_grad for p in model.parameters()):
+        raise UserError("The model has no parameters to train; give one that has.")
+    trial = copy.deepcopy(model).eval()
+    try:
+        with torch.inference_mode():
+            logits = trial(data.normalise(data.images[index[:2]]))
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"The model cannot take images of {tuple(data.images.shape[1:])}: {reason}; use a "
+            "model for this size."
+        ) from None
+    expected = (len(index[:2]), data.num_classes)
+    if not isinstance(logits, Tensor) or tuple(logits.shape) != expected:
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise UserError(
+            f"The model gives {found} for {expected[0]} images of {data.num_classes} classes, not "
+            f"{expected}; give it as many outputs as there are classes."
+        )
 
 
 def starting_model(
@@ -124,24 +177,7 @@ def starting_model(
             f"The run {str(start.path)!r} was trained on another split, and may have seen what is "
             "held out here; start from a run with the same data, subset and split seed."
         )
-    return model_with(spec, quant, read_tensors(start.model_path), start.model_path)
-
-
-def finish(
-    run: Run,
-    model: nn.Module,
-    split: Split,
-    header: Header,
-    seconds: dict[str, float],
-    info: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
-    """Keep the model, measure it on every part, and close the run."""
-    save(run, model, header)
-    started = time.perf_counter()
-    run.write_metrics(evaluate_parts(model, split))
-    seconds = {**seconds, "evaluation": time.perf_counter() - started}
-    rounded = {name: round(value, 3) for name, value in seconds.items()}
-    run.finish({"seconds": rounded, **info})
+    return model_with(spec, quant, tensors_of(start), start.model_path)
 
 
 def calibrate_first(

@@ -8,12 +8,16 @@ import torch
 from qunlearn.data.dataset import Augmentation, ImageData
 from qunlearn.data.draw import shuffled
 from qunlearn.data.sources.registry import SourceOptions, sources
+from qunlearn.errors import UserError
 
 
 @sources.register("digits")
 def digits(options: SourceOptions) -> ImageData:
     """The 1,797 digits; a quarter of each class, always the same, is the test part."""
     from sklearn.datasets import load_digits
+
+    if options.data_dir is not None or options.download:
+        raise UserError("The digits come with scikit-learn; leave out --data-dir and --download.")
 
     table = load_digits()
     labels = np.asarray(table.target)
