@@ -162,3 +162,12 @@ def test_bad_requests_are_refused():
         Loader(data, torch.arange(10), 3, world=4)
     with pytest.raises(IndexError):
         Loader(data, torch.arange(10), 4).batch(0, 3)
+
+
+@given(count=st.integers(1, 500), batch_size=st.integers(1, 80))
+def test_no_batch_is_smaller_than_half(count, batch_size):
+    loader = Loader(make_data([0, 1, 2]), torch.zeros(count, dtype=torch.int64), batch_size)
+    sizes = [loader.size(step) for step in range(len(loader))]
+    assert sum(sizes) == count
+    assert max(sizes) <= batch_size
+    assert min(sizes) >= min(count, batch_size // 2)

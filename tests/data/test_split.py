@@ -271,3 +271,13 @@ def test_malformed_manifests_are_refused(toy, change, message):
 def test_what_is_no_manifest_is_refused(toy, text):
     with pytest.raises(UserError, match="The split manifest is not valid"):
         Split.from_json(text, toy)
+
+
+@pytest.mark.parametrize("name", [3.9, None, True, "3.9", "-1"])
+def test_a_class_that_is_no_class_is_refused(name):
+    with pytest.raises(UserError, match="no class"):
+        Split.of_class(make_data([0, 1, 2, 3] * 15), name)
+
+
+def test_a_split_is_printed_in_a_line():
+    assert len(repr(Split.make(make_data([0, 1, 2, 3] * 15))).splitlines()) == 1

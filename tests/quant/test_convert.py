@@ -374,7 +374,7 @@ def test_calibration_names_a_layer_that_the_batch_does_not_reach() -> None:
     model.spare = nn.Linear(4, 4)
     model.forward = lambda x: model[5](x)
     quantize(model, W4A4)
-    with pytest.raises(UserError, match=r"'0.activation_quantizer'.*override of None"):
+    with pytest.raises(UserError, match=r"layer '0' saw no data.*overrides=\{'0': None\}"):
         calibrate(model, torch.randn(5, 4))
 
 
@@ -431,3 +431,20 @@ def test_a_quantizer_of_one_s_own_is_one_class_and_one_line() -> None:
             QuantSpec(quantizer="sing")
     finally:
         del families._entries["sign"]
+
+
+def test_calibration_notices_a_layer_that_the_model_does_not_call() -> None:
+    class Aliased(nn.Module):
+        """Calls its layers through a plain list, which keeps the old ones."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            self.plain = [self.layer]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.plain[0](x)
+
+    model = quantize(Aliased(), QuantSpec(weights=2, activations=None))
+    with pytest.raises(UserError, match="layer 'layer' saw no data"):
+        calibrate(model, torch.randn(2, 4))

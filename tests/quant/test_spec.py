@@ -81,3 +81,8 @@ def test_an_unknown_key_in_a_file_is_refused() -> None:
 )
 def test_full_precision(spec: QuantSpec, full: bool) -> None:
     assert spec.full_precision is full
+
+
+def test_an_override_that_would_do_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match=r"'0' does nothing.*'quantizer': 'lsq\+'"):
+        QuantSpec(quantizer="none", overrides={"0": {"weights": 8}})

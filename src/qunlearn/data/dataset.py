@@ -30,7 +30,7 @@ class Augmentation:
     flip: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ImageData:
     """A labelled set of images, the official test part included.
 
@@ -93,6 +93,12 @@ class ImageData:
             raise UserError(f"The class name {twice!r} occurs twice; names are unique.")
         if count and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < self.num_classes:
             raise UserError(f"The labels must lie in 0..{self.num_classes - 1}.")
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.images.shape[1:]))
+        return (
+            f"ImageData({self.name}: {len(self):,} images of {shape}, {self.num_classes} classes)"
+        )
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -34,9 +34,10 @@ class Loader:
     """Cuts a part of a data set into batches.
 
     The order follows from seed and epoch, the augmentation from seed, epoch and step. An epoch is
-    cut into batches as equal as possible, so that none is left with a single sample, on which
-    BatchNorm fails. With several processes, the random numbers are those of the whole batch and
-    each process takes its slice: together they see exactly what one process would.
+    cut into batches as equal as possible, so that none is smaller than half of `batch_size` (if
+    there are so many samples): BatchNorm fails on a single one. With several processes, the random
+    numbers are those of the whole batch and each process takes its slice: together they see exactly
+    what one process would.
 
     Args:
         data: The data set.

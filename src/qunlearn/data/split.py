@@ -31,7 +31,7 @@ from qunlearn.errors import UserError
 DataLike = Any  # an ImageData, a torch Dataset, or a pair of arrays: see as_image_data
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Split:
     """The parts of a data set, with every request to forget so far.
 
@@ -64,6 +64,10 @@ class Split:
     held_out: Tensor
     test: Tensor
     erased: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name} {len(index):,}" for name, index in self.parts().items())
+        return f"Split({self.data.name}: {parts})"
 
     @classmethod
     def make(

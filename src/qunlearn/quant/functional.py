@@ -2,8 +2,8 @@
 
 Every quantizer here maps `x` to a value on a uniform grid, `s·(k - z)` with an integer code `k` in
 `[low, high]`, and hands gradients through the rounding by the straight-through estimator, with the
-mask on the value *before* it is rounded. A code for zero always exists (`z` is an integer), because
-zero padding and integer runtimes need it.
+mask on the value *before* it is rounded. A code for zero exists (`z` is an integer), because zero
+padding and integer runtimes need it; only DoReFa's weights, by their definition, have none.
 """
 
 from __future__ import annotations

@@ -114,6 +114,8 @@ def train_into(
     info: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """What each process does: train (with 0 epochs: nothing); the first keeps the result."""
+    if fabric.world_size > 1:
+        model = copy.deepcopy(model)  # child processes get it in shared memory
     first = fabric.is_global_zero
     started = time.perf_counter()
     if settings["epochs"]:
