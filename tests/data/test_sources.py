@@ -84,15 +84,16 @@ def test_cifar100_has_fine_labels_and_coarse_metadata(tmp_path):
     for name, first in (("train.bin", 0), ("test.bin", 3)):
         records = [bytes([k + first, 90 + k + first]) + bytes([k]) * 3072 for k in range(3)]
         (tmp_path / name).write_bytes(b"".join(records))
+    for file, mark, count in (("coarse", "c", 20), ("fine", "f", 100)):
+        with pytest.raises(UserError, match=rf"{file}_label_names.txt' .* is missing; unpack"):
+            load_dataset("cifar100", data_dir=tmp_path)
+        names = "\n".join(f"{mark}{k}" for k in range(count))
+        (tmp_path / f"{file}_label_names.txt").write_text(names)
     data = load_dataset("cifar100", data_dir=tmp_path)
     assert data.labels.tolist() == [90, 91, 92, 93, 94, 95]
-    assert data.metadata["coarse"] == ("0", "1", "2", "3", "4", "5")
-    assert (data.images[4] == 1).all()
-    (tmp_path / "coarse_label_names.txt").write_text("\n".join(f"c{k}" for k in range(20)))
-    (tmp_path / "fine_label_names.txt").write_text("\n".join(f"f{k}" for k in range(100)))
-    data = load_dataset("cifar100", data_dir=tmp_path)
-    assert data.metadata["coarse"][2] == "c2"
+    assert data.metadata["coarse"] == ("c0", "c1", "c2", "c3", "c4", "c5")
     assert data.classes[90] == "f90"
+    assert (data.images[4] == 1).all()
 
 
 @pytest.mark.usefixtures("few")

@@ -142,11 +142,16 @@ def _records(
 
 def _names(path: Path, count: int) -> tuple[str, ...]:
     if not path.exists():
-        return CIFAR10_CLASSES if count == 10 else tuple(str(number) for number in range(count))
+        if count == 10:
+            return CIFAR10_CLASSES
+        raise UserError(
+            f"The file {str(path)!r} with the class names is missing; unpack it from the archive "
+            "that the other files came from."
+        )
     names: list[str] = read(path, str.split, "text")
     if len(names) != count or len(set(names)) != count:
         raise UserError(
             f"The file {str(path)!r} has {len(names)} class names instead of {count} different "
-            "ones; unpack it again, or delete it to do without names."
+            "ones; unpack it again from the archive."
         )
     return tuple(names)
