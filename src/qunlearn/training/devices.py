@@ -16,6 +16,9 @@ from qunlearn.training.config import ComputeConfig
 for name in ("lightning_fabric", "lightning_fabric.utilities.distributed"):
     logging.getLogger(name).setLevel(logging.ERROR)
 
+# About convolutions of one channel, whose two layouts are the same memory.
+warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
+
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 
 
@@ -52,3 +55,13 @@ def make_fabric(config: ComputeConfig) -> Fabric:
             precision=precision.FABRIC_PRECISION[config.precision],
             strategy="ddp_spawn" if config.devices > 1 else "auto",
         )
+
+
+def leave_together(fabric: Fabric) -> None:
+    """Wait for the other processes, then close what connects them.
+
+    A process that ends while its connections are open may be aborted by their threads.
+    """
+    if fabric.world_size > 1:
+        fabric.barrier()
+        torch.distributed.destroy_process_group()

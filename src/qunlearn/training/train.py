@@ -27,7 +27,7 @@ from qunlearn.training.config import (
     QuantConfig,
     TrainConfig,
 )
-from qunlearn.training.devices import make_fabric
+from qunlearn.training.devices import leave_together, make_fabric
 from qunlearn.training.evaluate import evaluate, load_data
 from qunlearn.training.loop import cross_entropy, optimize
 
@@ -135,6 +135,7 @@ def train_into(
         seconds = {"training": trained - started, "evaluation": done - trained}
         rounded = {name: round(value, 3) for name, value in seconds.items()}
         run.finish({"seconds": rounded, **info})
+    leave_together(fabric)
 
 
 def check_fits(model: nn.Module, data: ImageData, index: Tensor, config: OptimizerConfig) -> None:
