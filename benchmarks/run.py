@@ -7,8 +7,10 @@ reference is the right one. The table is printed, and written to `benchmarks/res
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +21,12 @@ from torch import nn
 
 import qunlearn as qu
 from qunlearn.data import Augmentation
+from qunlearn.methods import Job
+from qunlearn.methods.oeu import OeuConfig, orthogonal_entropy
 from qunlearn.store.run import machine, versions
+from qunlearn.training.config import ComputeConfig
+from qunlearn.training.devices import make_fabric
+from qunlearn.training.loop import _arrange, cross_entropy
 
 REPEATS = 9
 RESULTS = Path(__file__).parent / "results" / "bench.json"
@@ -77,6 +84,71 @@ def loader_batch(batch: int) -> Callable[[], None]:
     return lambda: (loader.batch(0, 1), None)[1]
 
 
+def forgetting(batch: int) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
+    """An OEU step, its two passes written plainly, and an FT step: W4A4, quarter width."""
+    count = 20 * batch
+    images = torch.randint(0, 256, (count, 32, 32, 3), dtype=torch.uint8).numpy()
+    split = qu.Split.random((images, torch.randint(0, 10, (count,)).numpy()), fraction=0.2)
+    net = qu.quantize(qu.ModelSpec("resnet18", 10, 3, 32, 0.25).build(), qu.QuantSpec(4, 4))
+    qu.calibrate(net, split.data.normalise(split.data.images[:batch]))
+    _arrange(net.train(), torch.channels_last)
+    job = Job(net, split, make_fabric(ComputeConfig()))
+    config = OeuConfig(batch_size=batch)
+    oeu = orthogonal_entropy(job, config, net)
+    ft = cross_entropy(job.fabric, net, job.loader(split.retain, config))
+    forget, retain = (
+        job.loader(index, config).batch(0, 0) for index in (split.forget, split.retain)
+    )
+    layout = torch.channels_last
+    xf, xr = (each.images.contiguous(memory_format=layout) for each in (forget, retain))
+    steps = iter(range(10**9))
+
+    def oeu_step() -> None:
+        net.zero_grad()
+        oeu.gradients(0, next(steps) % oeu.steps)
+
+    def two_passes() -> None:
+        net.zero_grad()
+        qu.negative_entropy(net(xf)).backward()
+        net.zero_grad()
+        nn.functional.cross_entropy(net(xr), retain.labels).backward()
+
+    def ft_step() -> None:
+        net.zero_grad()
+        ft.gradients(0, 0)
+
+    return oeu_step, two_passes, ft_step
+
+
+def peak_bytes(function: Callable[[], None]) -> int:
+    """The most memory that tensors took while a function ran, beyond what they took before."""
+    function()
+    with torch.profiler.profile(profile_memory=True) as profile:
+        function()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    memory = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]")
+    return max(itertools.accumulate(size for _, size in memory))
+
+
+def oeu_memory(batch: int) -> Ratio:
+    """(an OEU step's peak - an FT step's) / the size of the gradients."""
+    oeu_step, _, ft_step = forgetting(batch)
+    gradients = sum(
+        4 * p.numel() for p in qu.ModelSpec("resnet18", 10, 3, 32, 0.25).build().parameters()
+    )
+    extra = [(peak_bytes(oeu_step) - peak_bytes(ft_step)) / gradients for _ in range(3)]
+    return Ratio(
+        f"OEU step's peak memory beyond an FT step's, batch {batch}",
+        statistics.median(extra),
+        min(extra),
+        max(extra),
+        "one copy of the gradients: the least that a projection must keep",
+    )
+
+
 def main() -> None:
     torch.manual_seed(0)
     w4a4, w2a32, full = qu.QuantSpec(4, 4), qu.QuantSpec(2, None), qu.QuantSpec(quantizer="none")
@@ -100,6 +172,12 @@ def main() -> None:
             training_step(w4a4, "resnet18", 0.25, 64),
             "the training step that waits for it",
         ),
+        measure(
+            "OEU step, W4A4, batches of 64 and 64",
+            *forgetting(64)[:2],
+            "one forget and one retain forward-backward: nothing of OEU can do without them",
+        ),
+        oeu_memory(64),
     ]
     for row in rows:
         print(

@@ -7,7 +7,7 @@ from pathlib import Path
 import qunlearn
 
 ROOT = Path(qunlearn.__file__).parent
-ORDER = ("store", "quant", "models", "data", "gradients", "metrics", "training", "cli")
+ORDER = ("store", "quant", "models", "data", "gradients", "metrics", "training", "methods", "cli")
 
 
 def imports(path: Path) -> set[str]:

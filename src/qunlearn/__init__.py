@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from qunlearn.data import load_dataset as load_dataset
     from qunlearn.errors import UserError as UserError
     from qunlearn.gradients import GradientProjector as GradientProjector
+    from qunlearn.methods import forget as forget
+    from qunlearn.methods import method as method
+    from qunlearn.methods import negative_entropy as negative_entropy
     from qunlearn.models import ModelSpec as ModelSpec
     from qunlearn.quant import QuantSpec as QuantSpec
     from qunlearn.quant import calibrate as calibrate
@@ -37,6 +40,9 @@ _HOMES = {
     "load_dataset": "qunlearn.data",
     "UserError": "qunlearn.errors",
     "GradientProjector": "qunlearn.gradients",
+    "forget": "qunlearn.methods",
+    "method": "qunlearn.methods",
+    "negative_entropy": "qunlearn.methods",
     "ModelSpec": "qunlearn.models",
     "QuantSpec": "qunlearn.quant",
     "calibrate": "qunlearn.quant",

@@ -203,3 +203,31 @@ def test_wrong_settings_are_named():
     ):
         with pytest.raises(UserError, match=says):
             GradientProjector(nn.Linear(2, 2), **settings)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
+def test_any_optimizer_steps_on_the_combined_gradient(optimizer):
+    model, (xf, xr) = network(), batches()
+    twin = copy.deepcopy(model)
+    projector = GradientProjector(model)
+    with projector.forget():
+        forget_loss(model, xf).backward()
+    retain_loss(model, xr).backward()
+    projector.project()
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        b.grad = a.grad.clone()
+    for net in (model, twin):
+        nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+        optimizer(net.parameters(), lr=0.1).step()
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_shards_are_refused():
+    class DTensor(torch.Tensor):
+        """What FSDP's parameters are called."""
+
+    layer = nn.Linear(2, 2)
+    layer.weight = nn.Parameter(torch.zeros(2, 2).as_subclass(DTensor))
+    with pytest.raises(UserError, match=r"sharded .FSDP.*DDP"):
+        GradientProjector(nn.Sequential(layer))

@@ -15,6 +15,9 @@ from qunlearn.errors import Failure, UserError, unknown
 COMMANDS = {
     "train": "Train a low-bit network and keep it in a run folder.",
     "adopt": "Make a run from a model that was trained elsewhere.",
+    "forget": "Make a run's network forget samples, and keep the new network.",
+    "methods": "List the methods of forgetting, with their settings.",
+    "explain": "Show where forgetting and retaining were in conflict.",
     "evaluate": "Measure a run's accuracy on every part of its split.",
     "describe": "Show a run's layers, bits, scales and size.",
     "demo": "See it work on embedded data, in under a minute.",

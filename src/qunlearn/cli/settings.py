@@ -43,7 +43,8 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
                 settings_in(file, [*kind.model_fields, *(p.name for p in own)]) if file else {}
             )
             # A flag that was given wins over the file, which wins over the default.
-            values = {k: v for k, v in (written | _set(given)).items() if k in kind.model_fields}
+            both = written | _joined(_set(given), written)
+            values = {k: v for k, v in both.items() if k in kind.model_fields}
             others = {p.name: given[p.name] or written.get(p.name, p.default) for p in own}
             if "out" in others:
                 if not others["out"]:
@@ -54,7 +55,7 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
         settings = inspect.Parameter(
             "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigFile
         )
-        flags = [_flag(name, kind) for name in _in_order(kind)]
+        flags = [_flag(name, kind) for name in _in_order(kind) if not _extra(kind, name, "hidden")]
         called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + [settings, *flags]
         )
@@ -79,29 +80,52 @@ def settings_in(file: Path, known: list[str]) -> dict[str, Any]:
 
 
 def _set(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in given.items() if value not in (None, [])}
+
+
+def _joined(given: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags such as `--set alpha=1`, put after what the file's table has under the same name."""
+    tables = {name: table for name, table in written.items() if isinstance(table, Mapping)}
+    return {
+        name: [*(f"{k}={v}" for k, v in tables[name].items()), *value] if name in tables else value
+        for name, value in given.items()
+    }
 
 
 def _flag(name: str, kind: type[Config]) -> inspect.Parameter:
     field = kind.model_fields[name]
     default = field.default
     shown = field.description or ""
-    if not field.is_required() and default is not None:
+    if not field.is_required() and default is not None and field.default_factory is None:
         shown += (
             f" Default: {('yes' if default else 'no') if isinstance(default, bool) else default}."
         )
+    if _extra(kind, name, "argument"):
+        given = Annotated[Path | None, typer.Argument(help=shown, show_default=False)]
+        return inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=given
+        )
+    spelt = _extra(kind, name, "flag")
     option = typer.Option(
+        *([spelt] if spelt else []),
         help=shown,
-        metavar=_placeholder(field.annotation),
+        metavar=_extra(kind, name, "metavar") or _placeholder(field.annotation),
         show_default=False,
         rich_help_panel=_declaring(name, kind).panel,
     )
+    read_as = list[str] if _extra(kind, name, "repeated") else _read_as(field.annotation)
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[_read_as(field.annotation) | None, option],
+        annotation=Annotated[read_as | None, option],
     )
+
+
+def _extra(kind: type[Config], name: str, key: str) -> Any:
+    """What a setting says about its flag: `hidden`, `argument`, `repeated`, `flag`, `metavar`."""
+    extra = kind.model_fields[name].json_schema_extra
+    return extra.get(key) if isinstance(extra, dict) else None
 
 
 def _in_order(kind: type[Config]) -> list[str]:

@@ -46,6 +46,7 @@ class Loader:
         seed: Determines order and augmentation.
         augment: Whether to augment as `data.augmentation` says.
         shuffle: Whether to shuffle every epoch anew; otherwise in the order of `index`.
+        stream: Loaders with one seed but different streams draw independently of each other.
         rank: Which process this is.
         world: How many processes there are.
 
@@ -65,6 +66,7 @@ class Loader:
         seed: int = 0,
         augment: bool = True,
         shuffle: bool = True,
+        stream: str = "",
         rank: int = 0,
         world: int = 1,
     ):
@@ -77,6 +79,7 @@ class Loader:
         self.seed = seed
         self.augment = augment and data.augmentation != Augmentation()
         self.shuffle = shuffle
+        self.key = (seed, stream) if stream else (seed,)
         self.rank = rank
         self.world = world
         self._steps = -(-len(index) // batch_size)
@@ -99,7 +102,7 @@ class Loader:
         rows = self._ordered(epoch)[start:end][mine]
         images = self.data.images.index_select(0, rows)  # 20 times as fast as [rows]
         if self.augment:
-            noise = _draw(self.data.augmentation, size, self.seed, epoch, step)
+            noise = _draw(self.data.augmentation, size, *self.key, epoch, step)
             images = _apply(images, self.data.augmentation.crop, *(each[mine] for each in noise))
         return Batch(self.data.normalise(images), self.data.labels[rows], rows)
 
@@ -123,16 +126,14 @@ class Loader:
         if not self.shuffle:
             return self.index
         if self._order is None or self._order[0] != epoch:
-            order = generator("order", self.seed, epoch).permutation(len(self.index))
+            order = generator("order", *self.key, epoch).permutation(len(self.index))
             self._order = (epoch, self.index[torch.from_numpy(order)])
         return self._order[1]
 
 
-def _draw(
-    augmentation: Augmentation, size: int, seed: int, epoch: int, step: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def _draw(augmentation: Augmentation, size: int, *key: int | str) -> tuple[Tensor, Tensor, Tensor]:
     """Each image's crop offset (down, right) and whether it is mirrored."""
-    chance = generator("augmentation", seed, epoch, step)
+    chance = generator("augmentation", *key)
     offsets = torch.from_numpy(chance.integers(0, 2 * augmentation.crop + 1, size=(2, size)))
     flips = torch.from_numpy(chance.random(size) < 0.5) & augmentation.flip
     return offsets[0], offsets[1], flips

@@ -1,6 +1,7 @@
 """Few bits: the arithmetic, the quantizers, the layers and the conversion of a model."""
 
-from qunlearn.quant.convert import calibrate, keeping_statistics, quantize
+from qunlearn.quant.batchnorm import keeping_statistics, using_running_averages
+from qunlearn.quant.convert import calibrate, quantize
 from qunlearn.quant.describe import describe
 from qunlearn.quant.quantizer import Family, Grid, Quantizer, families
 from qunlearn.quant.spec import LayerSpec, QuantSpec, known_quantizers
@@ -17,4 +18,5 @@ __all__ = [
     "keeping_statistics",
     "known_quantizers",
     "quantize",
+    "using_running_averages",
 ]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.errors import UserError, unknown
+from qunlearn.quant.batchnorm import keeping_statistics
 from qunlearn.quant.layers import QUANTIZED, QuantLayer
 from qunlearn.quant.quantizer import families
 from qunlearn.quant.spec import LayerSpec, QuantSpec, covers
@@ -68,32 +69,6 @@ def calibrate(model: nn.Module, images: Tensor) -> None:
             f"The layer {unseen[0]!r} saw no data: the model does not call it, or keeps it in a "
             f"plain list; leave it alone with overrides={{{unseen[0]!r}: None}}."
         )
-
-
-class keeping_statistics:
-    """Within this block BatchNorm normalises as its mode says, but records nothing.
-
-    It works on copies: writing the old values back would break a backward pass after the block.
-    """
-
-    def __init__(self, model: nn.Module):
-        self.norms = [
-            module
-            for module in model.modules()
-            if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats
-        ]
-
-    def __enter__(self) -> None:
-        self.kept = [norm._buffers for norm in self.norms]
-        for norm in self.norms:
-            norm._buffers = {
-                name: None if buffer is None else buffer.clone()
-                for name, buffer in norm._buffers.items()
-            }
-
-    def __exit__(self, *_: object) -> None:
-        for norm, buffers in zip(self.norms, self.kept, strict=True):
-            norm._buffers = buffers
 
 
 def _plan(model: nn.Module, spec: QuantSpec) -> list[tuple[nn.Module, LayerSpec]]:

@@ -112,6 +112,11 @@ def tensors_of(run: Run) -> dict[str, Tensor]:
 
 def build(header: Header, factory: str | None, where: str) -> nn.Module:
     """The network that a header describes, its weights not yet loaded."""
+    return quantize(spec_of(header, factory, where).build(), header.quant)
+
+
+def spec_of(header: Header, factory: str | None, where: str) -> ModelSpec:
+    """How to build a header's network; a factory must have been named by the user."""
     spec = header.model
     if spec.is_factory:
         if factory is None:
@@ -120,7 +125,7 @@ def build(header: Header, factory: str | None, where: str) -> nn.Module:
                 f"say so with --model {spec.name} (in Python: factory={spec.name!r})."
             )
         spec = replace(spec, name=factory)
-    return quantize(spec.build(), header.quant)
+    return spec
 
 
 def is_quantized(tensors: Mapping[str, Tensor]) -> bool:

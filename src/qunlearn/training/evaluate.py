@@ -49,9 +49,16 @@ def evaluate_run(
 
 def split_of(run: Run, data_dir: Path | None = None) -> Split:
     """A run's split, with every sample of its data set checked against the manifest."""
-    values = {name: run.config[name] for name in DataConfig.model_fields if name in run.config}
-    config = DataConfig.parse(values | ({"data_dir": data_dir} if data_dir else {}))
-    return Split.from_json(run.split, load_data(config))
+    moved = {"data_dir": data_dir} if data_dir else {}
+    return Split.from_json(run.split, load_data(data_config(run, **moved)))
+
+
+def data_config(run: Run, **moved: Any) -> DataConfig:
+    """Where a run's data comes from; `moved` says what is elsewhere now."""
+    config = run.config
+    written = config.get("data", config)  # a run that has forgotten keeps them in a table
+    values = {name: written[name] for name in DataConfig.model_fields if name in written}
+    return DataConfig.parse(values | moved)
 
 
 def load_data(config: DataConfig) -> ImageData:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.random import fork_rng
 from qunlearn.data import Batch, Loader
 from qunlearn.data.draw import generator
 from qunlearn.errors import Failure
+from qunlearn.quant import using_running_averages
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.optimizer import learning_rate, make_optimizer
 from qunlearn.training.progress import Progress
@@ -29,30 +31,64 @@ class Objective:
     """What to learn: `gradients(epoch, step)` leaves gradients in `.grad` and reports numbers.
 
     It must depend on nothing but the model, the epoch and the step, so that a run can go on from
-    any step. `before_epoch` and `after_step` are there for methods that need them.
+    any step. The other three are there for methods that need them; what `report` returns stands in
+    the epoch's row of the history.
     """
 
     steps: int
     gradients: Callable[[int, int], Scalars]
     before_epoch: Callable[[int], None] = lambda epoch: None
     after_step: Callable[[], None] = lambda: None
+    report: Callable[[], Mapping[str, Any]] = dict
 
 
-def cross_entropy(fabric: Fabric, model: nn.Module, loader: Loader) -> Objective:
-    """The usual objective: predict the label."""
+def cross_entropy(
+    fabric: Fabric,
+    model: nn.Module,
+    loader: Loader,
+    *,
+    labels: Tensor | None = None,
+    weights: Tensor | None = None,
+) -> Objective:
+    """The usual objective: predict the label.
+
+    Args:
+        fabric: The devices.
+        model: As the devices see it.
+        loader: The batches.
+        labels: What to predict instead of the true labels: one for each sample of the data set.
+        weights: How much each sample of the data set counts, 1 by default; a negative weight
+            climbs the loss.
+    """
     layout = fastest_layout(model)
 
     def gradients(epoch: int, step: int) -> Scalars:
-        batch = to_device(fabric, loader.batch(epoch, step), layout)
-        logits = model(batch.images)
+        batch = loader.batch(epoch, step)
+        images, true = to_device(fabric, batch, layout)
+        wanted = true if labels is None else labels[batch.index].to(true.device)
         # Divided by the global batch, so that processes with unequal shares still average right.
         size = loader.size(step)
-        loss = nn.functional.cross_entropy(logits, batch.labels, reduction="sum") / size
-        fabric.backward(loss * fabric.world_size)
-        correct = (logits.detach().argmax(1) == batch.labels).sum() / size
-        return {"loss": loss.detach(), "accuracy": 100 * correct}
+        with normalisation(model, loader):
+            logits = model(images)
+        losses = nn.functional.cross_entropy(logits, wanted, reduction="none")
+        objective = losses if weights is None else losses * weights[batch.index].to(losses)
+        fabric.backward(objective.sum() / size * fabric.world_size)
+        correct = (logits.detach().argmax(1) == true).sum() / size
+        return {"loss": losses.detach().sum() / size, "accuracy": 100 * correct}
 
     return Objective(len(loader), gradients)
+
+
+FEWEST = 8
+"""How many samples it takes before their own mean and variance are worth normalising by."""
+
+
+def normalisation(model: nn.Module, loader: Loader) -> AbstractContextManager[None]:
+    """For parts of a few samples, BatchNorm by its running averages; otherwise as it is.
+
+    A request to forget may name a single sample, which has no variance.
+    """
+    return using_running_averages(model) if len(loader.index) < FEWEST else nullcontext()
 
 
 def optimize(
@@ -63,22 +99,25 @@ def optimize(
     *,
     title: str,
     prepare: Callable[[], None] = lambda: None,
+    watch: Callable[[], Mapping[str, float]] = dict,
     on_epoch: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> None:
     """Run the loop: `objective` gets the model as the devices see it, and says what a step learns.
 
-    `prepare` is called once the model is on its device and in training mode, before anything else;
-    `on_epoch` gets a row of numbers after each epoch.
+    `prepare` is called once the model is on its device and in training mode, before anything else.
+    After each epoch, `watch` may measure more on the first process, outside of the time that is
+    taken, and `on_epoch` gets the row of all numbers.
     """
     model.to(fabric.device).train()
     _arrange(model, fastest_layout(model))
     prepare()
     wrapped, optimizer = fabric.setup(model, make_optimizer(model, config))
     goal = objective(wrapped)
-    started = time.perf_counter()
     shown = fabric.is_global_zero
+    seconds = 0.0
     with fork_rng(), Progress(title, config.epochs * goal.steps, shown) as progress:
         for epoch in range(config.epochs):
+            started = time.perf_counter()
             goal.before_epoch(epoch)
             totals: dict[str, Tensor] = {}
             for step in range(goal.steps):
@@ -95,9 +134,11 @@ def optimize(
                 progress.advance()
             means = {name: float(_total(fabric, t)) / goal.steps for name, t in totals.items()}
             _refuse_nonsense(means, epoch)
-            progress.show(means)
-            seconds = time.perf_counter() - started
-            on_epoch({"epoch": epoch + 1, "lr": rate, **means, "seconds": round(seconds, 3)})
+            seconds += time.perf_counter() - started
+            numbers = means | dict(watch() if shown else {})
+            progress.show(numbers)
+            row = {"epoch": epoch + 1, "lr": rate, **numbers, "seconds": round(seconds, 3)}
+            on_epoch(row | dict(goal.report()))
     # As a loaded model will be, so that both give the same outputs to the last bit.
     _arrange(model, torch.contiguous_format)
 
@@ -126,10 +167,10 @@ def _arrange(model: nn.Module, layout: torch.memory_format) -> None:
             parameter.data = parameter.data.contiguous(memory_format=layout)
 
 
-def to_device(fabric: Fabric, batch: Batch, layout: torch.memory_format) -> Batch:
-    """The batch, where the model is and as its weights are laid out."""
+def to_device(fabric: Fabric, batch: Batch, layout: torch.memory_format) -> tuple[Tensor, Tensor]:
+    """A batch's images and labels, where the model is and as its weights are laid out."""
     images = batch.images.to(fabric.device, memory_format=layout)
-    return Batch(images, batch.labels.to(fabric.device), batch.index)
+    return images, batch.labels.to(fabric.device)
 
 
 def _total(fabric: Fabric, value: Tensor) -> Tensor:

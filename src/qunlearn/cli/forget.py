@@ -1,0 +1,38 @@
+"""`qunlearn forget`."""
+
+from __future__ import annotations
+
+from qunlearn.cli.output import print_accuracies, print_json
+from qunlearn.cli.settings import Json, OutFolder, with_settings
+from qunlearn.methods.config import ForgetConfig
+
+
+@with_settings(ForgetConfig)
+def command(
+    settings: ForgetConfig,
+    out: OutFolder = None,
+    json: Json = False,
+) -> None:
+    """Make a run's network forget samples, and keep the new network.
+
+    The run itself is not changed. A run that has forgotten can be made to forget more: what was
+    forgotten earlier is never trained on again, and every evaluation goes on reporting it.
+
+    Examples:
+      qunlearn forget runs/original --random 0.1 --method oeu --out runs/oeu
+
+      qunlearn forget runs/original --class 3 --method oeu --set alpha=0.5 --out runs/no-threes
+
+      qunlearn forget runs/oeu --ids more.csv --method ft --epochs 5 --out runs/oeu2
+
+      qunlearn forget runs/original --where "user == 42" --metadata people.csv --out runs/no-42
+    """
+    from qunlearn.methods.forget import forget_run
+
+    assert out is not None  # with_settings has seen to it
+    run = forget_run(settings, out)
+    if json:
+        print_json({"run": str(run.path), "metrics": run.metrics, **run.info})
+    else:
+        seconds = run.info["seconds"]["forgetting"]
+        print_accuracies(run.metrics, f"{run.path}: {run.info['method']} ({seconds:.0f} s)")

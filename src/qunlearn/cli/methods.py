@@ -1,0 +1,87 @@
+"""`qunlearn methods`."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qunlearn.cli.output import print_json
+from qunlearn.cli.settings import Json
+
+if TYPE_CHECKING:
+    from qunlearn.methods import Method
+
+Name = Annotated[str | None, typer.Argument(help="One method, with what each setting means.")]
+
+
+def command(name: Name = None, json: Json = False) -> None:
+    """List the methods of forgetting, with their settings.
+
+    Examples:
+      qunlearn methods
+
+      qunlearn methods oeu
+    """
+    from qunlearn.methods import all_methods, find_method
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = [find_method(name)] if name else all_methods()
+    for warning in caught:
+        typer.echo(f"qunlearn: {warning.message}", err=True)
+    if json:
+        print_json({"methods": [described(method) for method in found]})
+    elif name:
+        print_one(found[0])
+    else:
+        print_all(found)
+
+
+def described(method: Method) -> dict[str, Any]:
+    """A method as plain values."""
+    searched = method.config.search
+    settings = {
+        name: {
+            "default": field.default,
+            "about": field.description,
+            **(
+                {"search": [searched[name].low, searched[name].high], "log": searched[name].log}
+                if name in searched
+                else {}
+            ),
+        }
+        for name, field in method.config.model_fields.items()
+    }
+    return {
+        "name": method.name,
+        "summary": method.summary,
+        "source": method.source,
+        "settings": settings,
+    }
+
+
+def print_all(found: list[Method]) -> None:
+    """One paragraph for each method."""
+    for method in found:
+        typer.secho(method.name, bold=True)
+        typer.echo(f"  {method.summary}")
+        typer.echo(f"  settings: {', '.join(method.config.model_fields)}")
+        searched = [f"{name} {where}" for name, where in method.config.search.items()]
+        typer.echo(f"  searched: {'; '.join(searched) or 'nothing'}")
+        typer.echo(f"  source:   {method.source}")
+    typer.echo("\nqunlearn methods NAME says what each setting means.")
+
+
+def print_one(method: Method) -> None:
+    """A table of a method's settings."""
+    from qunlearn.cli.output import print_table
+
+    typer.echo(f"{method.name}: {method.summary}\nSource: {method.source}\n")
+    searched = {name: str(where) for name, where in method.config.search.items()}
+    rows = [
+        (f"{name} = {field.default}", field.description or "", searched.get(name, ""))
+        for name, field in method.config.model_fields.items()
+    ]
+    print_table(("setting", "meaning", "searched"), rows, left=2)

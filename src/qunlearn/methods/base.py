@@ -1,0 +1,175 @@
+"""What a method is: settings, and a function that changes a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from lightning_fabric import Fabric
+from pydantic import Field
+from torch import Tensor, nn
+
+from qunlearn.data import Loader, Split
+from qunlearn.data.draw import generator
+from qunlearn.metrics import accuracy
+from qunlearn.registry import Registry
+from qunlearn.training.config import Config, OptimizerConfig
+from qunlearn.training.inference import predict
+from qunlearn.training.loop import Objective, cross_entropy, optimize
+
+WATCHED = 250
+"""How many samples of each part the progress bar's accuracies are measured on."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where a setting is searched: from `low` to `high`, on a logarithmic scale if `log`."""
+
+    low: float
+    high: float
+    log: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}{', log' if self.log else ''}"
+
+
+class MethodConfig(Config):
+    """The settings that all methods share; `search` says which are tuned, and where."""
+
+    search: ClassVar[Mapping[str, Range]] = {}
+    seed: int = Field(0, ge=0, description="Seed of everything that the method draws.")
+
+
+class SgdConfig(OptimizerConfig, MethodConfig):
+    """The settings of methods that train."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a method works on.
+
+    It may train on `split.retain` and `split.forget` alone: what was forgotten earlier is in
+    neither, and the held-out and test parts are for measuring.
+
+    Attributes:
+        model: The network to change, in place.
+        split: What to forget and what to retain.
+        fabric: The devices.
+        fresh: Builds the network anew from a seed, for methods that start from scratch.
+        on_epoch: Gets a row of numbers after each epoch.
+        title: What the progress bar says.
+    """
+
+    model: nn.Module
+    split: Split
+    fabric: Fabric
+    fresh: Callable[[int], nn.Module] | None = None
+    on_epoch: Callable[[dict[str, Any]], None] = lambda row: None
+    title: str = "forgetting"
+
+    def loader(self, index: Tensor, config: OptimizerConfig, stream: str = "") -> Loader:
+        """Batches of some samples; loaders of different streams draw independently."""
+        return Loader(
+            self.split.data,
+            index,
+            config.batch_size,
+            seed=config.seed,
+            augment=config.augment,
+            stream=stream,
+            rank=self.fabric.global_rank,
+            world=self.fabric.world_size,
+        )
+
+    def optimize(
+        self,
+        config: OptimizerConfig,
+        objective: Callable[[nn.Module], Objective],
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run the one loop on the model; see `training.loop.optimize`."""
+        optimize(
+            self.fabric,
+            self.model,
+            config,
+            objective,
+            title=self.title,
+            prepare=prepare,
+            watch=self.watch,
+            on_epoch=self.on_epoch,
+        )
+
+    def fine_tune(
+        self, config: OptimizerConfig, prepare: Callable[[], None] = lambda: None
+    ) -> None:
+        """Train on the retained samples."""
+        loader = self.loader(self.split.retain, config)
+        self.optimize(config, lambda model: cross_entropy(self.fabric, model, loader), prepare)
+
+    def watch(self) -> dict[str, float]:
+        """Accuracy on the first samples of the forget and the retain part, to see how it goes."""
+        parts = {"forget_accuracy": self.split.forget, "retain_accuracy": self.split.retain}
+        data = self.split.data
+        return {
+            name: accuracy(predict(self.model, data, some), data.labels[some])
+            for name, some in ((name, spread(index, WATCHED)) for name, index in parts.items())
+        }
+
+
+def spread(index: Tensor, count: int) -> Tensor:
+    """At most `count` entries, evenly over the whole: neighbours may be alike.
+
+    >>> spread(torch.arange(10), 3)
+    tensor([0, 3, 6])
+    """
+    count = min(count, len(index))
+    return index[torch.arange(count) * len(index) // max(count, 1)]
+
+
+C = TypeVar("C", bound=MethodConfig)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as the table of methods has it.
+
+    Attributes:
+        name: What it is called on the command line.
+        summary: What it does, in one line.
+        source: Who published it.
+        config: Its settings, with their defaults and search ranges.
+        run: Changes `job.model`, and nothing else.
+    """
+
+    name: str
+    summary: str
+    source: str
+    config: type[MethodConfig]
+    run: Callable[[Job, Any], None]
+
+
+methods: Registry[Method] = Registry("method")
+
+
+def method(
+    name: str, *, config: type[C], source: str
+) -> Callable[[Callable[[Job, C], None]], Callable[[Job, C], None]]:
+    """Enter a function `(job, config) -> None` as a method; its docstring's first line tells."""
+
+    def enter(run: Callable[[Job, C], None]) -> Callable[[Job, C], None]:
+        summary = (run.__doc__ or name).strip().splitlines()[0]
+        methods.register(name)(Method(name, summary, source, config, run))
+        return run
+
+    return enter
+
+
+def other_labels(labels: Tensor, classes: int, *key: int | str) -> Tensor:
+    """For each label a random other one, all equally likely; the same for the same key.
+
+    >>> other_labels(torch.tensor([0, 1, 1]), 2, "key")
+    tensor([1, 0, 0])
+    """
+    shift = generator(*key).integers(1, classes, size=len(labels))
+    return (labels + torch.from_numpy(shift)) % classes

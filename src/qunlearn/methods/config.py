@@ -1,0 +1,89 @@
+"""What a request to forget consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from qunlearn.training.config import ComputeConfig, Config
+
+
+def _pairs(given: Any) -> Any:
+    """`["alpha=0.5"]`, as on the command line, as `{"alpha": "0.5"}`."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    pairs = {}
+    for text in given:
+        name, sign, value = str(text).partition("=")
+        if not sign or not name:
+            raise ValueError("write --set NAME=VALUE, such as --set alpha=0.5")
+        pairs[name.strip().replace("-", "_")] = value.strip()
+    return pairs
+
+
+class RequestConfig(Config):
+    """Which samples are to be forgotten."""
+
+    panel: ClassVar[str] = "What to forget (one of these)"
+
+    random: float | None = Field(None, description="A random share of what is retained, as 0.1.")
+    classes: tuple[str, ...] | None = Field(
+        None,
+        description="A whole class, by number or name; may be given several times.",
+        json_schema_extra={"flag": "--class", "metavar": "K", "repeated": True},
+    )
+    ids: Path | None = Field(None, description="The samples in a file of ids: CSV, JSON or text.")
+    where: str | None = Field(
+        None, description='The samples that a rule on metadata names, as "user == 42".'
+    )
+    forget_seed: int | None = Field(
+        None, ge=0, description="Seed of --random; that of the split by default."
+    )
+
+
+class OriginConfig(Config):
+    """What the run that forgets knows about its data; overrides for a moved folder."""
+
+    panel: ClassVar[str] = "Where things are"
+
+    run: Path = Field(
+        ..., description="The run that is to forget.", json_schema_extra={"argument": True}
+    )
+    data_dir: Path | None = Field(None, description="Where the data set's files are now.")
+    metadata: Path | None = Field(
+        None, description="A CSV to join to the samples by its column `id`; the run's by default."
+    )
+    model: str | None = Field(
+        None, description="The package.module:factory of a model that is not qunlearn's own."
+    )
+    data: dict[str, Any] = Field(
+        default_factory=dict,
+        description="The data's settings, as they stand in the folder that was written.",
+        json_schema_extra={"hidden": True},
+    )
+
+
+class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
+    """Everything that makes a run that has forgotten."""
+
+    panel: ClassVar[str] = "How to forget"
+
+    method: str = Field(
+        "oeu", description="See `qunlearn methods`; or your own as package.module:name."
+    )
+    settings: Annotated[dict[str, Any], BeforeValidator(_pairs)] = Field(
+        default_factory=dict,
+        description="A setting of the method, as alpha=0.5; may be given several times.",
+        json_schema_extra={"flag": "--set", "metavar": "NAME=VALUE", "repeated": True},
+    )
+    epochs: int | None = Field(None, description="Short for --set epochs=N, and wins over it.")
+    seed: int | None = Field(None, description="Short for --set seed=N, and wins over it.")
+
+    @property
+    def method_settings(self) -> dict[str, Any]:
+        """The method's settings as given."""
+        short = {"epochs": self.epochs, "seed": self.seed}
+        return self.settings | {k: v for k, v in short.items() if v is not None}

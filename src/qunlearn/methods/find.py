@@ -1,0 +1,74 @@
+"""Finding a method: our own, an installed package's, or the user's file."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from qunlearn.errors import UserError, unknown
+from qunlearn.methods.base import Method, methods
+
+GROUP = "qunlearn.methods"
+"""The entry point group by which a package offers methods, each under the method's own name."""
+
+
+def find_method(name: str) -> Method:
+    """The method of this name.
+
+    Args:
+        name: One of qunlearn's own, one that an installed package offers, or
+            `package.module:name` for a method entered in a file of your own.
+    """
+    if ":" in name:
+        return _in_module(name)
+    offered = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in methods and name in offered:
+        _load(offered[name])
+    if name not in methods:
+        raise unknown("method", name, [*methods, *(n for n in offered if n not in methods)])
+    return methods[name]
+
+
+def all_methods() -> list[Method]:
+    """Every method that can be found by name; a package that cannot be loaded is warned about."""
+    for entry in entry_points(group=GROUP):
+        if entry.name not in methods:
+            try:
+                _load(entry)
+            except UserError as error:
+                warnings.warn(str(error), stacklevel=2)
+    return [methods[name] for name in methods]
+
+
+def _load(entry: EntryPoint) -> None:
+    package = entry.dist.name if entry.dist else entry.value
+    try:
+        entry.load()
+    except Exception as error:  # whatever a stranger's module does when it is imported
+        raise UserError(
+            f"The package {package!r} offers the method {entry.name!r}, but it cannot be loaded: "
+            f"{type(error).__name__}: {error}; mend or uninstall it."
+        ) from error
+    if entry.name not in methods:
+        raise UserError(
+            f"The package {package!r} offers the method {entry.name!r}, but enters none of that "
+            "name; its entry point must be named like its method."
+        )
+
+
+def _in_module(path: str) -> Method:
+    module, _, name = path.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        importlib.import_module(module)
+    except (ImportError, ValueError, TypeError) as error:
+        raise UserError(
+            f"The method {path!r} cannot be found: {error}; give package.module:name, importable "
+            "from here."
+        ) from None
+    return methods[name]

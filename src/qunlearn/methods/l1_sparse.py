@@ -1,0 +1,60 @@
+"""ℓ1-sparse: fine-tune on what is retained while small weights are pulled to zero."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from qunlearn.methods.base import Job, Range, SgdConfig, method
+from qunlearn.quant import Quantizer
+from qunlearn.training.loop import Objective, Scalars, cross_entropy
+
+
+class L1SparseConfig(SgdConfig):
+    """ℓ1-sparse's settings."""
+
+    epochs: int = Field(10, ge=1, description="How many times each retained sample is seen.")
+    lr: float = Field(0.01, gt=0, description="The learning rate that the cosine starts from.")
+    gamma: float = Field(1e-5, ge=0, description="The weight of the ℓ1 norm at the start.")
+    search = {"lr": Range(1e-3, 1e-1), "gamma": Range(1e-6, 1e-4)}
+
+
+def decayed(gamma: float, epochs: int, done: float) -> float:
+    """The weight of the norm after `done` epochs, falling linearly to zero at the end.
+
+    >>> [decayed(1.0, 4, done) for done in (0, 1, 2.5, 4)]
+    [1.0, 0.75, 0.375, 0.0]
+    """
+    return gamma * (1 - done / epochs)
+
+
+@method("l1-sparse", config=L1SparseConfig, source="Jia et al. 2023")
+def l1_sparse(job: Job, config: L1SparseConfig) -> None:
+    """Fine-tune on the retained samples under a fading ℓ1 penalty."""
+    loader = job.loader(job.split.retain, config)
+    # A quantizer's scale has nothing to gain from being near zero.
+    own = {id(p) for m in job.model.modules() if isinstance(m, Quantizer) for p in m.parameters()}
+    weights = [p for p in job.model.parameters() if p.requires_grad and id(p) not in own]
+
+    def objective(model: nn.Module) -> Objective:
+        fitting = cross_entropy(job.fabric, model, loader)
+
+        def gradients(epoch: int, step: int) -> Scalars:
+            scalars = fitting.gradients(epoch, step)
+            add_penalty(weights, decayed(config.gamma, config.epochs, epoch + step / fitting.steps))
+            return scalars
+
+        return replace(fitting, gradients=gradients)
+
+    job.optimize(config, objective)
+
+
+@torch.no_grad()
+def add_penalty(weights: list[nn.Parameter], gamma: float) -> None:
+    """Add the subgradient of `gamma·‖θ‖₁` to the gradients: 0 where a weight is 0."""
+    pairs = [(p.data, p.grad) for p in weights if p.grad is not None]
+    signs = torch._foreach_sign([weight for weight, _ in pairs])
+    torch._foreach_add_([gradient for _, gradient in pairs], signs, alpha=gamma)

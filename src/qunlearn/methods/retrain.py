@@ -1,0 +1,29 @@
+"""Retrain: train from scratch on what is retained. The gold standard, and the dearest."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from qunlearn.errors import UserError
+from qunlearn.methods.base import Job, SgdConfig, method
+from qunlearn.training.train import calibrate_first
+
+
+class RetrainConfig(SgdConfig):
+    """Retrain's settings."""
+
+    epochs: int = Field(160, ge=1, description="How many times each retained sample is seen.")
+
+
+@method("retrain", config=RetrainConfig, source="exact unlearning, the gold standard")
+def retrain(job: Job, config: RetrainConfig) -> None:
+    """Train a fresh network on the retained samples alone."""
+    if job.fresh is None:
+        raise UserError(
+            "Retrain must build the network anew and was not told how; pass fresh=, a function of "
+            "a seed that returns an untrained network."
+        )
+    job.model.load_state_dict(job.fresh(config.seed).state_dict())
+    job.fine_tune(
+        config, lambda: calibrate_first(job.model, job.split.data, job.split.retain, config)
+    )

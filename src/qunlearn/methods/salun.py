@@ -1,0 +1,58 @@
+"""SalUn: random labels, but only the weights that matter most for the forget samples may move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from qunlearn.methods.base import Job, Range, method
+from qunlearn.methods.relabel import RelabelConfig, random_lesson, relabelled
+from qunlearn.methods.whole_gradient import trainable, whole_gradient
+from qunlearn.training.loop import Objective
+
+
+class SalunConfig(RelabelConfig):
+    """SalUn's settings."""
+
+    lr: float = Field(5e-3, gt=0, description="The learning rate that the cosine starts from.")
+    share: float = Field(0.5, gt=0, le=1, description="The share of weights that may move.")
+    search = {
+        "lr": Range(5e-4, 5e-2),
+        "share": Range(0.1, 0.9, log=False),
+    }
+
+
+@method("salun", config=SalunConfig, source="Fan et al. 2024")
+def salun(job: Job, config: SalunConfig) -> None:
+    """Random labels, with only the weights free that matter most for the forget samples."""
+    job.model.to(job.fabric.device)
+    free = salient(job, config.share)
+    kept = [p.detach().clone() for p in trainable(job.model)]
+
+    def restore() -> None:
+        # Not by zeroing gradients: weight decay and momentum would still move them.
+        with torch.no_grad():
+            for parameter, mask, old in zip(trainable(job.model), free, kept, strict=True):
+                parameter.copy_(torch.where(mask, parameter, old))
+
+    lesson = random_lesson(job, config)
+
+    def objective(model: nn.Module) -> Objective:
+        return replace(relabelled(job, config, model, lesson), after_step=restore)
+
+    job.optimize(config, objective)
+
+
+def salient(job: Job, share: float) -> list[Tensor]:
+    """For each trainable parameter a mask: true where |∇CE(D_f)| is among the largest of all."""
+    forget = job.split.forget
+    gradient = whole_gradient(job.model, job.split.data, forget, torch.ones(len(forget)))
+    sizes = torch.cat([g.abs().flatten() for g in gradient])
+    mask = torch.zeros(len(sizes), dtype=torch.bool, device=sizes.device)
+    # Sorted rather than compared with a threshold: so many exactly, whatever ties there are.
+    mask[sizes.argsort(descending=True, stable=True)[: round(share * len(sizes))]] = True
+    parts = torch.split(mask, [g.numel() for g in gradient])
+    return [part.view_as(g) for part, g in zip(parts, gradient, strict=True)]

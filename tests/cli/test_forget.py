@@ -1,0 +1,167 @@
+"""`forget`, `methods` and `explain` as a person would use them."""
+
+import json
+import re
+
+import pytest
+from cli.test_bad_input import refuse
+
+from qunlearn.store.run import Run
+from qunlearn.store.weights import read_tensors
+from qunlearn.training.evaluate import split_of
+
+FAST = ("--epochs", 1, "--threads", 1)
+
+
+@pytest.fixture(scope="module")
+def people(run_folder, tmp_path_factory):
+    """Metadata: every training sample belongs to one of three users."""
+    split = split_of(Run.open(run_folder))
+    path = tmp_path_factory.mktemp("people") / "people.csv"
+    rows = [f"{split.data.ids[row]},{n % 3}" for n, row in enumerate(split.train.tolist())]
+    path.write_text("\n".join(["id,user", *rows]) + "\n")
+    return path
+
+
+def test_forget_prints_a_table_and_json_that_is_the_folders_content(qunlearn, run_folder, tmp_path):
+    words = ("forget", run_folder, "--random", 0.1, *FAST)
+    code, out, err = qunlearn(*words, "--out", tmp_path / "a")
+    assert (code, err) == (0, "")
+    assert all(word in out for word in ("oeu", "retained", "forgotten", "held out", "162", "18"))
+    code, out, _ = qunlearn(*words, "--out", tmp_path / "b", "--json")
+    result = json.loads(out)
+    run = Run.open(tmp_path / "b")
+    assert (code, result["metrics"], result["method"]) == (0, run.metrics, "oeu")
+    assert result["seconds"]["forgetting"] > 0
+
+
+def test_the_config_makes_the_run_again_and_flags_win(qunlearn, run_folder, tmp_path):
+    words = ("forget", run_folder, "--class", 3, "--class", 5, "--set", "alpha=0.5", *FAST)
+    assert qunlearn(*words, "--seed", 7, "--out", tmp_path / "a")[0] == 0
+    config = tmp_path / "a" / "config.toml"
+    assert qunlearn("forget", "--config", config, "--out", tmp_path / "b")[0] == 0
+    first, again = (read_tensors(tmp_path / name / "model.safetensors") for name in "ab")
+    assert all(first[name].equal(again[name]) for name in first)
+    assert Run.open(tmp_path / "a").split == Run.open(tmp_path / "b").split
+
+    more = ("--config", config, "--set", "beta=2", "--seed", 8, "--out", tmp_path / "c")
+    assert qunlearn("forget", *more)[0] == 0
+    settings = Run.open(tmp_path / "c").config["settings"]
+    assert [settings[k] for k in ("alpha", "beta", "seed", "epochs")] == [0.5, 2.0, 8, 1]
+
+
+def test_ids_and_rules_and_requests_one_after_another(qunlearn, run_folder, people, tmp_path):
+    split = split_of(Run.open(run_folder))
+    names = [split.data.ids[row] for row in split.train[:5].tolist()]
+    (tmp_path / "ids.txt").write_text("\n".join(names))
+    words = ("--method", "ft", *FAST)
+    out = [tmp_path / name for name in "abc"]
+    assert (
+        qunlearn("forget", run_folder, "--ids", tmp_path / "ids.txt", *words, "--out", out[0])[0]
+        == 0
+    )
+    rule = ("--where", "user == 1", "--metadata", people)
+    assert qunlearn("forget", out[0], *rule, *words, "--out", out[1])[0] == 0
+    assert qunlearn("forget", out[1], "--random", 0.5, *words, "--out", out[2])[0] == 0
+    code, printed, _ = qunlearn("evaluate", out[2])
+    assert code == 0
+    assert "forgotten earlier, request 1" in printed
+    assert "forgotten earlier, request 2" in printed
+    last = split_of(Run.open(out[2]))
+    assert [request.kind for request in last.requests] == ["ids", "where", "random"]
+    assert set(last.requests[0].ids) == set(names)
+
+
+def test_two_devices(qunlearn, run_folder, tmp_path):
+    words = ("--random", 0.2, "--devices", 2, *FAST, "--out", tmp_path / "two")
+    code, out, _ = qunlearn("forget", run_folder, *words)
+    assert code == 0
+    assert "forgotten" in out
+    assert Run.open(tmp_path / "two").history[0]["forget_accuracy"] >= 0
+
+
+def test_methods_lists_all_with_their_settings(qunlearn):
+    code, out, _ = qunlearn("methods")
+    assert code == 0
+    listed = json.loads(qunlearn("methods", "--json")[1])["methods"]
+    assert len(listed) == 9
+    for method in listed:
+        assert method["name"] in out
+        assert method["summary"] in out
+        for setting in method["settings"].values():
+            assert setting["about"]
+    oeu = listed[-1]
+    assert oeu["settings"]["lr"]["search"] == [0.01, 0.1]
+    assert "lr" not in listed[3]["settings"]
+    assert "granularity" in qunlearn("methods", "oeu")[1]
+    assert qunlearn("methods", "oeuu")[0] == 2
+
+
+def test_explain_draws_layers_and_says_it_in_words(qunlearn, run_folder, tmp_path):
+    out = tmp_path / "run"
+    assert qunlearn("forget", run_folder, "--random", 0.1, *FAST, "--out", out)[0] == 0
+    code, printed, _ = qunlearn("explain", out)
+    assert code == 0
+    assert "blocks.7.conv2" in printed
+    assert "pulled apart in" in printed
+    layers = json.loads(qunlearn("explain", out, "--json")[1])["layers"]
+    assert len(layers) == 41
+    assert all(0 <= layer["share_in_conflict"] <= 1 for layer in layers)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--random", "0.1", "--method", "oeuu"], "did you mean 'oeu'"),
+        (["--random", "0.1", "--set", "alhpa=1"], "Unknown setting 'alhpa': did you mean 'alpha'"),
+        (["--random", "0.1", "--set", "alpha=2"], "alpha = '2' .* 1 or less"),
+        (["--random", "0.1", "--set", "alpha"], "--set NAME=VALUE"),
+        (["--random", "0.1", "--set", "granularity=layers"], "granularity = 'layers'"),
+        (["--random", "0.1", "--epochs", "0"], "epochs = .*0.* 1 or more"),
+        (["--random", "0.1", "--method", "iu", "--epochs", "3"], "Unknown setting 'epochs'"),
+        (["--random", "1"], "share to forget is 1"),
+        (["--random", "0.0001"], "nothing to forget"),
+        (["--random", "nan"], "nan"),
+        (["--class", "eleven"], "no class 'eleven'"),
+        ([w for k in range(10) for w in ("--class", k)], "Nothing would be retained"),
+        ([], "exactly one of"),
+        (["--random", "0.1", "--class", "3"], "--random and --class"),
+        (["--class", "3", "--forget-seed", "1"], "goes with --random only"),
+        (["--where", "user == 42"], "--metadata"),
+        (["--ids", "none.csv"], "none.csv"),
+        (["--random", "0.1", "--method", "nowhere:x"], "cannot be found"),
+        (["--random", "0.1", "--set", "batch_size=1"], "batch size of 1"),
+        (["--random", "0.1", "--model", "plain_net:make", "--data-dir", "x"], "scikit-learn"),
+    ],
+)
+def test_what_is_asked_wrongly_is_named(qunlearn, run_folder, tmp_path, words, says):
+    sentence = refuse(qunlearn, tmp_path, "forget", run_folder, *words, "--out", tmp_path / "out")
+    assert re.search(says, sentence), sentence
+
+
+def test_ids_that_cannot_be_forgotten(qunlearn, run_folder, tmp_path):
+    split = split_of(Run.open(run_folder))
+    for rows, says in (
+        (split.held_out, "was never trained on .*held-out"),
+        (split.test, "was never trained on .*test"),
+    ):
+        (tmp_path / "ids.txt").write_text(split.data.ids[int(rows[0])])
+        words = ("forget", run_folder, "--ids", tmp_path / "ids.txt", "--out", tmp_path / "out")
+        assert re.search(says, refuse(qunlearn, tmp_path, *words))
+    name = split.data.ids[int(split.train[0])]
+    (tmp_path / "ids.txt").write_text(name)
+    words = ("--ids", tmp_path / "ids.txt", "--method", "ft", *FAST)
+    assert qunlearn("forget", run_folder, *words, "--out", tmp_path / "done")[0] == 0
+    again = ("forget", tmp_path / "done", *words, "--out", tmp_path / "again")
+    assert "already forgotten by request 1" in refuse(qunlearn, tmp_path, *again)
+
+
+def test_a_run_without_a_split_and_no_run_at_all(qunlearn, run_folder, tmp_path):
+    import shutil
+
+    broken = shutil.copytree(run_folder, tmp_path / "broken")
+    (broken / "split.json").unlink()
+    words = ("--random", 0.1, "--out", tmp_path / "out")
+    assert "split.json" in refuse(qunlearn, tmp_path, "forget", broken, *words)
+    assert "no run folder" in refuse(qunlearn, tmp_path, "forget", tmp_path / "none", *words)
+    assert "'run' is missing" in refuse(qunlearn, tmp_path, "forget", *words)

@@ -1,0 +1,179 @@
+"""Forgetting as a whole: all methods on digits, the ablations, requests one after another."""
+
+import copy
+
+import plain_net
+import pytest
+import torch
+from conftest import SMALL
+from methods.conftest import fresh
+
+from qunlearn.data import Split
+from qunlearn.errors import Failure, UserError
+from qunlearn.methods import all_methods, forget
+from qunlearn.methods.config import ForgetConfig
+from qunlearn.methods.forget import forget_run
+from qunlearn.quant import QuantSpec, known_quantizers, quantize
+from qunlearn.store.run import Run
+from qunlearn.store.weights import read_tensors
+from qunlearn.training.checkpoint import load
+from qunlearn.training.config import TrainConfig
+from qunlearn.training.evaluate import evaluate, evaluate_run, split_of
+from qunlearn.training.train import train, train_run
+
+NAMES = [method.name for method in all_methods()]
+ABLATIONS = {
+    "w/o GOP": {"alpha": 0},
+    "w/o EGU": {"forget_loss": "random-label"},
+    "GOP_global": {"granularity": "global"},
+}
+
+
+def fast(name):
+    return {"samples": 8} if name == "iu" else {"epochs": 2, "batch_size": 60}
+
+
+def accuracies(model, split):
+    return {part: m["accuracy"] for part, m in evaluate(model, split).items()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_changes_a_copy_and_says_how_it_went(name, trained, asked):
+    before = copy.deepcopy(trained.state_dict())
+    result = forget(trained, asked, name, fresh=fresh, **fast(name))
+    assert all(torch.equal(value, before[k]) for k, value in trained.state_dict().items())
+    after = result.model.state_dict()
+    assert any(not torch.equal(after[k], before[k]) for k in before)
+    assert not result.model.training
+    assert result.seconds > 0
+    assert [row["epoch"] for row in result.history] == ([] if name == "iu" else [1, 2])
+    for row in result.history:
+        assert {"loss", "forget_accuracy", "retain_accuracy", "lr", "seconds"} <= row.keys()
+    assert set(accuracies(result.model, asked)) == {"retain", "forget", "held_out", "test"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_seed_gives_the_same_weights(name, trained, asked):
+    a, b = (forget(trained, asked, name, fresh=fresh, **fast(name)).model for _ in range(2))
+    for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True):
+        assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize("settings", ABLATIONS.values(), ids=ABLATIONS)
+def test_the_ablations_are_settings(settings, trained, asked):
+    full = forget(trained, asked, "oeu", **fast("oeu")).model
+    ablated = forget(trained, asked, "oeu", **fast("oeu"), **settings).model
+    assert not torch.equal(full.state_dict()["fc.weight"], ablated.state_dict()["fc.weight"])
+
+
+def test_oeu_forgets_a_class_and_keeps_the_others(trained, digits):
+    split = digits.forget_class(3)
+    before = accuracies(trained, split)
+    after = accuracies(
+        forget(trained, split, "oeu", epochs=10, batch_size=40, lr=0.05).model, split
+    )
+    assert before["forget"] > 80
+    assert after["forget"] < before["forget"] / 2
+    assert after["retain"] > 80
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_single_sample_can_be_forgotten(name, trained, digits):
+    split = digits.forget_ids([digits.data.ids[int(digits.train[0])]])
+    result = forget(trained, split, name, fresh=fresh, **fast(name))
+    assert all(torch.isfinite(value).all() for value in result.model.state_dict().values())
+
+
+@pytest.mark.parametrize("quantizer", known_quantizers())
+def test_any_quantizer_and_networks_of_others(quantizer, asked):
+    model = quantize(plain_net.make(10), QuantSpec(quantizer=quantizer))
+    train(model, asked, epochs=2, batch_size=60, lr=0.05)
+    for name in ("oeu", "iu", "salun"):
+        result = forget(model, asked, name, **fast(name))
+        assert all(torch.isfinite(v).all() for v in result.model.state_dict().values())
+
+
+def test_a_loss_that_becomes_nan_stops_with_a_sentence(asked):
+    with pytest.raises(Failure, match="loss became nan in epoch"):
+        forget(plain_net.make(10), asked, "ga", epochs=5, lr=1e30)
+
+
+# Runs
+
+
+@pytest.fixture(scope="module")
+def first(run_folder, tmp_path_factory) -> Run:
+    """A run that has forgotten a tenth."""
+    config = {"run": run_folder, "random": 0.1, "method": "oeu", "epochs": 1, "threads": 1}
+    return forget_run(ForgetConfig.parse(config), tmp_path_factory.mktemp("f") / "first")
+
+
+def test_a_run_that_has_forgotten_says_so_in_its_manifest(first, run_folder):
+    split = split_of(first)
+    assert [request.kind for request in split.requests] == ["random"]
+    assert Run.open(run_folder).config["batch_size"] == first.config["settings"]["batch_size"]
+    assert first.info["method"] == "oeu"
+    assert first.info["origin"] == Run.open(run_folder).info["model_sha256"]
+    assert evaluate_run(first.path) == first.metrics
+    assert set(first.metrics) == {"retain", "forget", "held_out", "test"}
+    load(first.path)
+
+
+def test_requests_come_one_after_another(first, tmp_path):
+    config = {"run": first.path, "classes": ["3"], "method": "ft", "epochs": 1, "threads": 1}
+    second = forget_run(ForgetConfig.parse(config), tmp_path / "second")
+    split = split_of(second)
+    assert [request.kind for request in split.requests] == ["random", "class"]
+    assert set(second.metrics) == {"retain", "forget", "forget_1", "held_out", "test"}
+    retained = set(split.retain.tolist())
+    assert not retained & set(split_of(first).forget.tolist())
+    assert 3 not in split.data.labels[split.retain]
+
+
+def test_retrain_by_run_is_the_originals_recipe_on_what_is_retained(run_folder, tmp_path):
+    config = {"run": run_folder, "random": 0.1, "method": "retrain", "threads": 1}
+    run = forget_run(ForgetConfig.parse(config), tmp_path / "retrain")
+    wanted = TrainConfig.parse(SMALL)
+    for name in ("epochs", "lr", "warmup", "batch_size", "momentum", "weight_decay", "augment"):
+        assert run.config["settings"][name] == getattr(wanted, name), name
+
+
+def test_an_adopted_or_started_run_has_no_recipe_to_follow(run_folder, tmp_path):
+    start = TrainConfig.parse({**SMALL, "epochs": 1, "start_from": run_folder})
+    started = train_run(start, tmp_path / "started")
+    config = {"run": started.path, "random": 0.1, "method": "retrain", "epochs": 1}
+    run = forget_run(ForgetConfig.parse(config), tmp_path / "retrain")
+    assert run.config["settings"]["lr"] == 0.1
+    assert run.config["settings"]["batch_size"] == SMALL["batch_size"]
+
+
+def test_two_processes_forget_as_one(run_folder, tmp_path):
+    """On a network without BatchNorm; in few bits only up to the first change of a code."""
+    settings = {**SMALL, "epochs": 1, "model": "plain_net:make", "quantizer": "none"}
+    original = train_run(TrainConfig.parse(settings), tmp_path / "original")
+    config = {
+        "run": original.path,
+        "model": "plain_net:make",
+        "random": 0.2,
+        "method": "oeu",
+        "epochs": 1,
+        "threads": 1,
+    }
+    one = forget_run(ForgetConfig.parse(config), tmp_path / "one")
+    two = forget_run(ForgetConfig.parse({**config, "devices": 2}), tmp_path / "two")
+    a, b = read_tensors(one.model_path), read_tensors(two.model_path)
+    before = read_tensors(original.model_path)
+    for name in a:
+        assert torch.allclose(a[name], b[name], rtol=1e-4, atol=1e-6), name
+        assert not torch.equal(a[name], before[name])
+    keep = ("loss", "forget_loss")
+    for x, y in zip(one.history, two.history, strict=True):
+        assert [x[k] for k in keep] == pytest.approx([y[k] for k in keep], rel=1e-4)
+
+
+def test_erased_samples_cannot_be_forgotten_by(trained, asked):
+    left = torch.ones(len(asked.data), dtype=torch.bool)
+    left[asked.forget] = False
+    split = Split.from_json(asked.to_json(), asked.data.take(left.nonzero().flatten()))
+    with pytest.raises(UserError, match="erased"):
+        forget(trained, split, "oeu")
