@@ -12,6 +12,7 @@ NAMES = {
     "forget": "forgotten",
     "held_out": "held out",
     "test": "test",
+    "test_forgotten": "test, forgotten classes",
 }
 
 

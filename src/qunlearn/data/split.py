@@ -256,6 +256,21 @@ class Split:
         before = {f"forget_{number}": rows for number, rows in enumerate(self.earlier, 1)}
         return {"retain": self.retain, "forget": self.forget, **before, **rest}
 
+    def measured(self) -> dict[str, Tensor]:
+        """The parts that a model is measured on: those of `parts` that have samples.
+
+        A class of which nothing is retained leaves the held-out and the test part: a model that
+        forgot it must fail there. Its test samples are a part of their own, `test_forgotten`.
+        """
+        parts = self.parts()
+        labels = self.data.labels
+        known = labels[self.retain]
+        held_out, test = (torch.isin(labels[rows], known) for rows in (self.held_out, self.test))
+        parts |= {"held_out": self.held_out[held_out], "test": self.test[test]}
+        if self.requests:
+            parts["test_forgotten"] = self.test[~test]
+        return {name: rows for name, rows in parts.items() if len(rows)}
+
     def to_json(self) -> str:
         """The manifest: ids and fingerprints of every part, and the requests."""
         return manifest.dump(

@@ -20,7 +20,7 @@ def evaluate(model: nn.Module, split: Split) -> dict[str, Any]:
     """Measure a model on every part of a split, without augmentation and without moving it.
 
     Returns:
-        For each part that has samples, `accuracy` in percent and the number of `samples`.
+        For each part of `split.measured()`, `accuracy` in percent and the number of `samples`.
 
     Example:
         >>> import qunlearn as qu
@@ -29,7 +29,7 @@ def evaluate(model: nn.Module, split: Split) -> dict[str, Any]:
         >>> evaluate(model, split)["test"]["samples"]
         450
     """
-    parts = {part: index for part, index in split.parts().items() if len(index)}
+    parts = split.measured()
     results = {}
     with Progress("measuring", sum(map(len, parts.values()))) as progress:
         for part, index in parts.items():
