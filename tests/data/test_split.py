@@ -281,3 +281,19 @@ def test_a_class_that_is_no_class_is_refused(name):
 
 def test_a_split_is_printed_in_a_line():
     assert len(repr(Split.make(make_data([0, 1, 2, 3] * 15))).splitlines()) == 1
+
+
+def test_a_class_of_which_nothing_is_retained_leaves_what_is_measured():
+    data = make_data([0, 0, 0, 1, 1, 1, 2, 2, 2] * 4, [0, 1, 2, 0, 1, 2])
+    split = Split.make(data, held_out=0.2)
+    assert set(split.measured()) == {"train", "held_out", "test"}
+    split = split.forget_class(1)
+    parts = split.measured()
+    labels = {name: set(data.labels[rows].tolist()) for name, rows in parts.items()}
+    assert labels["held_out"] == labels["test"] == labels["retain"] == {0, 2}
+    assert labels["test_forgotten"] == labels["forget"] == {1}
+    # A class that is forgotten in part is still to be known.
+    partly = Split.make(data, held_out=0.2)
+    partly = partly.forget_ids([data.ids[int(partly.train[0])]])
+    assert set(partly.measured()) == {"retain", "forget", "held_out", "test"}
+    assert torch.equal(partly.measured()["test"], partly.test)

@@ -124,7 +124,8 @@ def test_requests_come_one_after_another(first, tmp_path):
     second = forget_run(ForgetConfig.parse(config), tmp_path / "second")
     split = split_of(second)
     assert [request.kind for request in split.requests] == ["random", "class"]
-    assert set(second.metrics) == {"retain", "forget", "forget_1", "held_out", "test"}
+    parts = {"retain", "forget", "forget_1", "held_out", "test", "test_forgotten"}
+    assert set(second.metrics) == parts
     retained = set(split.retain.tolist())
     assert not retained & set(split_of(first).forget.tolist())
     assert 3 not in split.data.labels[split.retain]
