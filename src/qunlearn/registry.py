@@ -34,6 +34,10 @@ class Registry(Generic[T]):
 
         return enter
 
+    def drop(self, name: str) -> None:
+        """Take an entry out."""
+        del self._entries[name]
+
     def __getitem__(self, name: str) -> T:
         try:
             return self._entries[name]

@@ -72,6 +72,27 @@ def test_ids_and_rules_and_requests_one_after_another(qunlearn, run_folder, peop
     assert set(last.requests[0].ids) == set(names)
 
 
+def test_a_config_is_reused_with_moved_files(qunlearn, run_folder, people, tmp_path):
+    rule = ("--where", "user == 1", "--metadata", people)
+    words = ("--method", "ft", *FAST)
+    assert qunlearn("forget", run_folder, *rule, *words, "--out", tmp_path / "a")[0] == 0
+    moved = tmp_path / "moved.csv"
+    moved.write_bytes(people.read_bytes())
+    again = ("--config", tmp_path / "a" / "config.toml", "--metadata", moved)
+    assert qunlearn("forget", *again, "--out", tmp_path / "b")[0] == 0
+    assert Run.open(tmp_path / "b").config["data"]["metadata"] == str(moved)
+
+
+def test_too_few_samples_for_two_devices(qunlearn, run_folder, tmp_path):
+    split = split_of(Run.open(run_folder))
+    names = [split.data.ids[row] for row in split.train.tolist()]
+    (tmp_path / "one.txt").write_text(names[0])
+    words = ("forget", run_folder, "--devices", 2, *FAST, "--out", tmp_path / "out", "--ids")
+    assert "2 processes" in refuse(qunlearn, tmp_path, *words, tmp_path / "one.txt")
+    (tmp_path / "nine.txt").write_text("\n".join(names[:9]))
+    assert qunlearn(*words, tmp_path / "nine.txt", "--set", "batch_size=8")[0] == 0
+
+
 def test_two_devices(qunlearn, run_folder, tmp_path):
     words = ("--random", 0.2, "--devices", 2, *FAST, "--out", tmp_path / "two")
     code, out, _ = qunlearn("forget", run_folder, *words)
@@ -122,6 +143,7 @@ def test_explain_draws_layers_and_says_it_in_words(qunlearn, run_folder, tmp_pat
         (["--random", "1"], "share to forget is 1"),
         (["--random", "0.0001"], "nothing to forget"),
         (["--random", "nan"], "nan"),
+        (["--random", "0.1", "--set", "beta=inf"], "beta = 'inf' .* finite number"),
         (["--class", "eleven"], "no class 'eleven'"),
         ([w for k in range(10) for w in ("--class", k)], "Nothing would be retained"),
         ([], "exactly one of"),

@@ -9,11 +9,11 @@ from gradients.two_processes import network, process, updated
 
 def test_two_processes_make_the_update_of_one():
     start = network().state_dict()
-    for granularity in ("layer", "global"):
+    for granularity, views in (("layer", False), ("global", True)):
         whole = network()
         updated(whole, slice(0, 8), granularity)
         with tempfile.TemporaryDirectory() as folder:
-            mp.spawn(process, (folder, granularity), nprocs=2)
+            mp.spawn(process, (folder, granularity, views), nprocs=2)
             for rank in (0, 1):
                 shared = torch.load(f"{folder}/{rank}.pt", weights_only=True)
                 for name, value in whole.state_dict().items():

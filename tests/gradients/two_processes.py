@@ -31,21 +31,23 @@ def updated(model: nn.Module, rows: slice, granularity: str) -> None:
     xf, xr, yr = (each[rows] for each in batches())
     for _ in range(3):
         optimizer.zero_grad()
-        with projector.forget():
-            p = model(xf).softmax(1)
-            (p * p.log()).sum(1).mean().backward()
-        with projector.retain():
-            nn.functional.cross_entropy(model(xr), yr).backward()
+        for _ in range(2):  # accumulated, the two losses by turns
+            with projector.retain():
+                nn.functional.cross_entropy(model(xr), yr).backward()
+            with projector.forget():
+                p = model(xf).softmax(1)
+                (p * p.log()).sum(1).mean().backward()
         projector.project()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
 
-def process(rank: int, folder: str, granularity: str) -> None:
+def process(rank: int, folder: str, granularity: str, views: bool) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     model = network()
-    updated(DistributedDataParallel(model), slice(4 * rank, 4 * rank + 4), granularity)
+    parallel = DistributedDataParallel(model, gradient_as_bucket_view=views)
+    updated(parallel, slice(4 * rank, 4 * rank + 4), granularity)
     torch.save(model.state_dict(), os.path.join(folder, f"{rank}.pt"))  # noqa: PTH118
     dist.barrier()
     dist.destroy_process_group()

@@ -18,10 +18,14 @@ def made(cosine) -> Conflict:
 def test_the_words_name_the_layers_and_the_trend():
     words = made([[0.1, 0.2, -0.1, -0.2], [0.3, 0.3, 0.3, 0.3], [-0.1, -0.1, -0.1, -0.1]]).words()
     assert "50 % of the sampled steps" in words
-    assert "Most often in layer2 (100 %), layer0 (50 %), layer1 (0 %)" in words
+    assert "Most often in layer2 (100 %), layer0 (50 %);" in words
     assert "least in layer1 (0 %)" in words
     assert "rose (33 % to 67 %)" in words
     assert "left 50 % of the forget gradient's length" in words
+
+
+def test_no_conflict_names_no_layer():
+    assert "Most often" not in made([[0.1, 0.2], [0.3, 0.3]]).words()
 
 
 def test_one_step_has_no_trend():

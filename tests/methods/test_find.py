@@ -78,7 +78,8 @@ def test_an_entry_that_enters_no_method_is_named(monkeypatch):
     [
         ("oeuu", "did you mean 'oeu'"),
         ("nowhere.at.all:x", "cannot be found"),
-        ("json:x", "Unknown method 'x'"),
+        ("json:x", "Unknown method in 'json': 'x'"),
+        ("json:oeu", "Unknown method in 'json': 'oeu'"),
         ("salum", "did you mean 'salun'"),
     ],
 )

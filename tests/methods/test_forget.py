@@ -46,9 +46,12 @@ def test_every_method_changes_a_copy_and_says_how_it_went(name, trained, asked):
     assert any(not torch.equal(after[k], before[k]) for k in before)
     assert not result.model.training
     assert result.seconds > 0
-    assert [row["epoch"] for row in result.history] == ([] if name == "iu" else [1, 2])
+    assert [row["epoch"] for row in result.history] == ([1] if name == "iu" else [1, 2])
     for row in result.history:
-        assert {"loss", "forget_accuracy", "retain_accuracy", "lr", "seconds"} <= row.keys()
+        assert {"forget_accuracy", "retain_accuracy", "seconds"} <= row.keys()
+        assert name == "iu" or {"loss", "lr"} <= row.keys()
+    # What is measured on the way is not part of the time that forgetting takes.
+    assert result.seconds >= result.history[-1]["seconds"] > 0
     assert set(accuracies(result.model, asked)) == {"retain", "forget", "held_out", "test"}
 
 
@@ -148,10 +151,43 @@ def test_an_adopted_or_started_run_has_no_recipe_to_follow(run_folder, tmp_path)
     assert run.config["settings"]["batch_size"] == SMALL["batch_size"]
 
 
-def test_two_processes_forget_as_one(run_folder, tmp_path):
-    """On a network without BatchNorm; in few bits only up to the first change of a code."""
+def test_the_recipe_is_kept_along_a_chain_of_requests(tmp_path):
+    settings = {**SMALL, "epochs": 2, "lr": 0.07, "warmup": 0.5, "batch_size": 40, "augment": False}
+    run = train_run(TrainConfig.parse(settings), tmp_path / "original")
+    for at, method in enumerate(("iu", "ft", "retrain", "ft")):
+        config = {"run": run.path, "random": 0.1, "method": method, "threads": 1}
+        config["settings"] = {"samples": 4} if method == "iu" else {}
+        if method == "ft":
+            config["epochs"] = 1
+        run = forget_run(ForgetConfig.parse(config), tmp_path / f"{at}")
+        used = run.config["settings"]
+        if method != "iu":
+            assert (used["batch_size"], used["augment"]) == (40, False)
+        if method == "retrain":
+            assert (used["epochs"], used["lr"], used["warmup"]) == (2, 0.07, 0.5)
+
+
+@pytest.mark.parametrize("method", ["qmul", "salun", "rl", "l1-sparse", "iu"])
+def test_other_methods_in_two_processes(method, tmp_path_factory, plain_run):
+    config = {"run": plain_run.path, "model": "plain_net:make", "random": 0.2, "method": method}
+    config |= {"settings": {"samples": 4}} if method == "iu" else {"epochs": 1}
+    folder = tmp_path_factory.mktemp("two")
+    one = forget_run(ForgetConfig.parse({**config, "threads": 1}), folder / "one")
+    two = forget_run(ForgetConfig.parse({**config, "threads": 1, "devices": 2}), folder / "two")
+    a, b = read_tensors(one.model_path), read_tensors(two.model_path)
+    for name in a:
+        assert torch.allclose(a[name], b[name], rtol=1e-3, atol=1e-5), name
+
+
+@pytest.fixture(scope="module")
+def plain_run(tmp_path_factory) -> Run:
+    """A run without BatchNorm, in full precision: two processes can do just what one does."""
     settings = {**SMALL, "epochs": 1, "model": "plain_net:make", "quantizer": "none"}
-    original = train_run(TrainConfig.parse(settings), tmp_path / "original")
+    return train_run(TrainConfig.parse(settings), tmp_path_factory.mktemp("plain") / "original")
+
+
+def test_two_processes_forget_as_one(plain_run, tmp_path):
+    original = plain_run
     config = {
         "run": original.path,
         "model": "plain_net:make",

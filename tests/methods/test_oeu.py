@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from qunlearn.data import Loader
-from qunlearn.gradients import GradientProjector
+from qunlearn.gradients import GradientProjector, LayerConflict
 from qunlearn.methods import Job, forget, negative_entropy, oeu
 from qunlearn.methods.conflict import PER_EPOCH, ConflictLog
 from qunlearn.methods.losses import negative_entropies
@@ -136,11 +136,14 @@ def test_the_history_records_conflict_by_layer_and_step(trained, asked):
 
 @pytest.mark.parametrize("steps", [1, 5, 8, 9, 100])
 def test_steps_are_sampled_over_the_whole_epoch(steps):
-    log, sampled = ConflictLog(steps), []
-    for step in range(steps):
-        if log.wants(step):
-            sampled.append(step)
-            log.due = step - step % log.every + log.every
-    assert len(sampled) <= PER_EPOCH
-    assert len(sampled) >= min(steps, PER_EPOCH / 2)
-    assert sampled[0] == 0
+    met = LayerConflict(("a",), *(torch.zeros(1) for _ in range(4)))
+    log = ConflictLog(steps)
+    for _ in range(2):  # every epoch alike
+        for step in range(steps):
+            if log.wants(step):
+                log.add(step, met)
+        sampled = log.report()["conflict"]["steps"]
+        assert min(steps, PER_EPOCH / 2) <= len(sampled) <= PER_EPOCH
+        assert sampled[0] == 0
+        assert sampled[-1] >= steps * 3 / 4 - 1
+    assert log.report() == {}

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qunlearn.data import Loader
 from qunlearn.methods import forget, qmul, relabel
 from qunlearn.methods.base import Job, other_labels
 from qunlearn.methods.qmul import gradient_size, similar_labels
@@ -106,8 +107,8 @@ def test_qmuls_labels_stay_with_their_samples_and_weights_are_the_slow_versions(
 
     def size(index, labels):
         norms = []
-        for start in range(0, len(index), 60):
-            part = index[start : start + 60]
+        whole = Loader(data, index, 60, augment=False, stream="measuring")
+        for part in [batch.index for batch in whole.epoch(0)]:
             model.zero_grad()
             logits = model(data.normalise(data.images[part]))
             wanted = torch.tensor([labels(row) for row in part.tolist()])
@@ -125,8 +126,8 @@ def test_qmuls_labels_stay_with_their_samples_and_weights_are_the_slow_versions(
 def test_qmuls_measuring_moves_nothing(trained, asked):
     model = copy.deepcopy(trained).train()
     before = copy.deepcopy(model.state_dict())
-    data, index = asked.data, asked.forget
-    gradient_size(model, data, index, data.labels[index], 10)
+    loader = Loader(asked.data, asked.forget, 10)
+    gradient_size(model, loader, 0, asked.data.labels)
     assert model.training
     assert all(p.grad is None for p in model.parameters())
     for name, value in model.state_dict().items():

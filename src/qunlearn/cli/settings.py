@@ -85,9 +85,8 @@ def _set(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _joined(given: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
     """Flags such as `--set alpha=1`, put after what the file's table has under the same name."""
-    tables = {name: table for name, table in written.items() if isinstance(table, Mapping)}
     return {
-        name: [*(f"{k}={v}" for k, v in tables[name].items()), *value] if name in tables else value
+        name: [written[name], *value] if isinstance(written.get(name), Mapping) else value
         for name, value in given.items()
     }
 

@@ -111,6 +111,11 @@ class Loader:
         start, end = self._span(step)
         return end - start
 
+    @property
+    def smallest_share(self) -> int:
+        """The fewest samples that a process gets in any step."""
+        return min(map(self.size, range(self._steps)), default=0) // self.world
+
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from step `start` on."""
         for step in range(start, self._steps):

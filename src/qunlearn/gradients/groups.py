@@ -31,10 +31,11 @@ def parameter_layers(model: nn.Module) -> list[tuple[str, str, nn.Parameter]]:
 def group_names(model: nn.Module, granularity: Granularity) -> list[tuple[str, nn.Parameter]]:
     """Every trainable parameter with the name of the group that it is projected in.
 
-    With "tensor" a single number still goes with the largest tensor of its layer: alone, it would
-    be projected to nothing.
+    A group of a single number would be projected to nothing. So with "tensor" a single number goes
+    with the largest tensor of its layer; and a layer that has nothing else, such as a PReLU, goes
+    with the layer before it.
     """
-    members = parameter_layers(model)
+    members = _without_lone_numbers(parameter_layers(model))
     if granularity == "global":
         return [("", parameter) for _, _, parameter in members]
     if granularity == "layer":
@@ -47,3 +48,18 @@ def group_names(model: nn.Module, granularity: Granularity) -> list[tuple[str, n
         (largest[layer][1] if parameter.numel() == 1 else name, parameter)
         for layer, name, parameter in members
     ]
+
+
+def _without_lone_numbers(
+    members: list[tuple[str, str, nn.Parameter]],
+) -> list[tuple[str, str, nn.Parameter]]:
+    """Layers of a single number joined to the one before them (the first to the one after)."""
+    sizes: dict[str, int] = {}
+    for layer, _, parameter in members:
+        sizes[layer] = sizes.get(layer, 0) + parameter.numel()
+    larger = [layer for layer, size in sizes.items() if size > 1]
+    home, current = {}, larger[0] if larger else ""
+    for layer, size in sizes.items():
+        current = layer if size > 1 else current
+        home[layer] = current
+    return [(home[layer], name, parameter) for layer, name, parameter in members]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,12 +70,14 @@ class GradientProjector:
     ):
         if not 0 <= alpha <= 1:
             raise UserError(f"alpha = {alpha!r} is not possible: choose 0 to 1.")
+        if not 0 <= beta < math.inf:
+            raise UserError(f"beta = {beta!r} is not possible: choose 0 or more.")
         if granularity not in get_args(Granularity):
             raise unknown("granularity", granularity, get_args(Granularity))
         if when not in get_args(When):
             raise unknown("setting of when:", when, get_args(When))
         members = group_names(model, granularity)
-        _refuse_shards(members)
+        _refuse_shards(model, members)
         self.alpha, self.beta, self.when = alpha, beta, when
         self.parameters = [parameter for _, parameter in members]
         self.names = tuple(dict.fromkeys(name for name, _ in members))
@@ -86,11 +89,18 @@ class GradientProjector:
     @contextmanager
     def forget(self) -> Iterator[None]:
         """Within this block, backward passes add to the forget gradient."""
-        self._swap()
+        # Copies, because data parallelism may keep gradients in buckets that it writes over.
+        retained = [None if p.grad is None else p.grad.clone() for p in self.parameters]
+        for parameter, own in zip(self.parameters, self._forget, strict=True):
+            parameter.grad = own
         try:
             yield
         finally:
-            self._swap()
+            for i, parameter in enumerate(self.parameters):
+                gradient = parameter.grad
+                if gradient is not self._forget[i]:
+                    self._forget[i] = None if gradient is None else gradient.clone()
+                parameter.grad = retained[i]
 
     @contextmanager
     def retain(self) -> Iterator[None]:
@@ -107,34 +117,28 @@ class GradientProjector:
         """`project`, and say how the two gradients met in each group."""
         return self._combine(measure=True)  # type: ignore[return-value]
 
-    def _swap(self) -> None:
-        for i, parameter in enumerate(self.parameters):
-            self._forget[i], parameter.grad = parameter.grad, self._forget[i]
-
     def _combine(self, measure: bool = False) -> LayerConflict | None:
-        both = [
-            i
-            for i, parameter in enumerate(self.parameters)
-            if self._forget[i] is not None and parameter.grad is not None
-        ]
-        forget = [self._forget[i] for i in both]
-        retain = [self.parameters[i].grad for i in both]
-        sums = _inner_products(forget, retain, self._group[both], len(self.names))  # type: ignore[arg-type]
-        dot, forget_square, retain_square = sums
+        gradients = [p.grad for p in self.parameters]
+        if self.parameters:  # the model may have been moved since
+            self._group = self._group.to(self.parameters[0].device)
+        dot, forget_square, retain_square = self._inner_products(gradients)
         share = torch.where(retain_square > 0, dot / retain_square, 0.0)
         taken = self.alpha * share
         if self.when == "conflict":
             taken = taken.clamp_max(0)
+        # A gradient that is missing counts as zero.
+        retained = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        if retained:
+            kept = [gradients[i] for i in retained]
+            factors = (self.beta - taken)[self._group[retained]]
+            torch._foreach_mul_(kept, list(factors.unbind()))  # type: ignore[arg-type]
+        both = [i for i in retained if self._forget[i] is not None]
         if both:
-            factors = list((self.beta - taken)[self._group[both]].unbind())
-            torch._foreach_mul_(retain, factors)  # type: ignore[arg-type]
-            torch._foreach_add_(retain, forget)  # type: ignore[arg-type]
+            forgotten = [self._forget[i] for i in both]
+            torch._foreach_add_([gradients[i] for i in both], forgotten)  # type: ignore[misc, arg-type]
         for i, parameter in enumerate(self.parameters):
-            alone = self._forget[i]
-            if parameter.grad is None and alone is not None:
-                parameter.grad = alone
-            elif alone is None and parameter.grad is not None:
-                parameter.grad.mul_(self.beta)
+            if parameter.grad is None:
+                parameter.grad = self._forget[i]
             self._forget[i] = None
         if not measure:
             return None
@@ -148,30 +152,49 @@ class GradientProjector:
             projected.clamp_min(0).sqrt(),
         )
 
-
-def _inner_products(
-    forget: list[Tensor], retain: list[Tensor], group: Tensor, groups: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """⟨f, r⟩, ⟨f, f⟩ and ⟨r, r⟩ for each group."""
-    if not forget:
-        nothing = torch.zeros(groups, device=group.device)
-        return nothing, nothing, nothing
-    dots = torch.stack([(f * r).sum() for f, r in zip(forget, retain, strict=True)])
-    squares = [torch.stack(torch._foreach_norm(each)).square() for each in (forget, retain)]
-    totals = [torch.zeros(groups, dtype=d.dtype, device=d.device) for d in (dots, *squares)]
-    for total, values in zip(totals, (dots, *squares), strict=True):
-        total.index_add_(0, group, values)
-    return totals[0], totals[1], totals[2]
-
-
-def _refuse_shards(members: list[tuple[str, nn.Parameter]]) -> None:
-    """A projection needs whole gradients."""
-    for name, parameter in members:
-        kinds = {kind.__name__ for kind in type(parameter).__mro__} | {
-            type(parameter.data).__name__
+    def _inner_products(self, retain: list[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
+        """⟨f, r⟩, ⟨f, f⟩ and ⟨r, r⟩ for each group."""
+        pairs = list(zip(self._forget, retain, strict=True))
+        dots = {
+            i: (_wide(f) * _wide(r)).sum()
+            for i, (f, r) in enumerate(pairs)
+            if f is not None and r is not None
         }
-        if kinds & {"DTensor", "FlatParameter"} or hasattr(parameter, "_sharded_size"):
-            raise UserError(
-                f"The parameters of {name or 'the model'!r} are sharded (FSDP), and a projection "
-                "needs whole gradients; use plain data parallelism (DDP)."
-            )
+        return self._summed(dots), self._squares(self._forget), self._squares(retain)
+
+    def _squares(self, gradients: list[Tensor | None]) -> Tensor:
+        present = {i: _wide(g) for i, g in enumerate(gradients) if g is not None}
+        norms = torch._foreach_norm(list(present.values())) if present else []
+        return self._summed({i: n.square() for i, n in zip(present, norms, strict=True)})
+
+    def _summed(self, values: dict[int, Tensor]) -> Tensor:
+        """The sum over the members of each group."""
+        if not values:
+            return torch.zeros(len(self.names), device=self._group.device)
+        each = torch.stack(list(values.values()))
+        total = torch.zeros(len(self.names), dtype=each.dtype, device=each.device)
+        return total.index_add_(0, self._group[list(values)], each)
+
+
+def _wide(gradient: Tensor) -> Tensor:
+    """At least 32 bits: squares of half-precision numbers overflow, or vanish."""
+    return gradient.float() if gradient.dtype in (torch.float16, torch.bfloat16) else gradient
+
+
+def _refuse_shards(model: nn.Module, members: list[tuple[str, nn.Parameter]]) -> None:
+    """A projection needs whole gradients."""
+    sharded = [
+        name
+        for name, parameter in members
+        if "DTensor" in {kind.__name__ for kind in type(parameter.data).__mro__}
+    ]
+    sharded += [
+        name
+        for name, module in model.named_modules()
+        if type(module).__name__ == "FullyShardedDataParallel"
+    ]
+    if sharded:
+        raise UserError(
+            f"The parameters of {sharded[0] or 'the model'!r} are sharded (FSDP), and a projection "
+            "needs whole gradients; use plain data parallelism (DDP)."
+        )

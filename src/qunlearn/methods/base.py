@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -60,6 +61,7 @@ class Job:
         fresh: Builds the network anew from a seed, for methods that start from scratch.
         on_epoch: Gets a row of numbers after each epoch.
         title: What the progress bar says.
+        watching: The seconds that measuring on the way took.
     """
 
     model: nn.Module
@@ -68,6 +70,7 @@ class Job:
     fresh: Callable[[int], nn.Module] | None = None
     on_epoch: Callable[[dict[str, Any]], None] = lambda row: None
     title: str = "forgetting"
+    watching: list[float] = field(default_factory=list)
 
     def loader(self, index: Tensor, config: OptimizerConfig, stream: str = "") -> Loader:
         """Batches of some samples; loaders of different streams draw independently."""
@@ -80,6 +83,13 @@ class Job:
             stream=stream,
             rank=self.fabric.global_rank,
             world=self.fabric.world_size,
+        )
+
+    def measuring(self, index: Tensor, config: OptimizerConfig) -> Loader:
+        """Whole shuffled batches of some samples as they are, for each process the same."""
+        size = config.batch_size
+        return Loader(
+            self.split.data, index, size, seed=config.seed, augment=False, stream="measuring"
         )
 
     def optimize(
@@ -108,13 +118,16 @@ class Job:
         self.optimize(config, lambda model: cross_entropy(self.fabric, model, loader), prepare)
 
     def watch(self) -> dict[str, float]:
-        """Accuracy on the first samples of the forget and the retain part, to see how it goes."""
+        """Accuracy on some samples of the forget and the retain part, to see how it goes."""
+        started = time.perf_counter()
         parts = {"forget_accuracy": self.split.forget, "retain_accuracy": self.split.retain}
         data = self.split.data
-        return {
+        accuracies = {
             name: accuracy(predict(self.model, data, some), data.labels[some])
             for name, some in ((name, spread(index, WATCHED)) for name, index in parts.items())
         }
+        self.watching.append(time.perf_counter() - started)
+        return accuracies
 
 
 def spread(index: Tensor, count: int) -> Tensor:
@@ -159,6 +172,8 @@ def method(
 
     def enter(run: Callable[[Job, C], None]) -> Callable[[Job, C], None]:
         summary = (run.__doc__ or name).strip().splitlines()[0]
+        if name in methods and methods[name].run.__module__ == run.__module__:
+            methods.drop(name)  # a notebook's cell was run again
         methods.register(name)(Method(name, summary, source, config, run))
         return run
 

@@ -12,12 +12,15 @@ from qunlearn.training.config import ComputeConfig, Config
 
 
 def _pairs(given: Any) -> Any:
-    """`["alpha=0.5"]`, as on the command line, as `{"alpha": "0.5"}`."""
+    """`[{"beta": 1}, "alpha=0.5"]`, from a file and from flags, as one table; the last wins."""
     if isinstance(given, Mapping):
         return dict(given)
-    pairs = {}
-    for text in given:
-        name, sign, value = str(text).partition("=")
+    pairs: dict[str, Any] = {}
+    for entry in given:
+        if isinstance(entry, Mapping):
+            pairs |= entry
+            continue
+        name, sign, value = str(entry).partition("=")
         if not sign or not name:
             raise ValueError("write --set NAME=VALUE, such as --set alpha=0.5")
         pairs[name.strip().replace("-", "_")] = value.strip()
@@ -62,6 +65,11 @@ class OriginConfig(Config):
     data: dict[str, Any] = Field(
         default_factory=dict,
         description="The data's settings, as they stand in the folder that was written.",
+        json_schema_extra={"hidden": True},
+    )
+    recipe: dict[str, Any] = Field(
+        default_factory=dict,
+        description="How the network was trained, on record in the folder that was written.",
         json_schema_extra={"hidden": True},
     )
 

@@ -61,7 +61,7 @@ class Conflict:
             for name, s in zip(self.layers, share.tolist(), strict=True)
         ]
         order = share.argsort(descending=True, stable=True).tolist()
-        worst, least = [told[i] for i in order[:3]], told[order[-1]]
+        worst, least = [told[i] for i in order[:3] if share[i] > 0], told[order[-1]]
         parts = self.cosine.shape[1] // 2
         halves = [
             100 * (half < 0).double().mean().item()
@@ -71,8 +71,9 @@ class Conflict:
         sentences = [
             f"Forgetting and retaining pulled apart in {overall:.0f} % of the sampled steps and "
             f"layers ({len(self.steps)} steps, {len(self.layers)} layers).",
-            f"Most often in {', '.join(worst)}; least in {least}.",
         ]
+        if worst and len(told) > 1:
+            sentences.append(f"Most often in {', '.join(worst)}; least in {least}.")
         if len(halves) == 2:
             change = halves[1] - halves[0]
             trend = "rose" if change > 5 else "fell" if change < -5 else "stayed about the same"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 import warnings
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 
 from qunlearn.errors import UserError, unknown
+from qunlearn.importing import import_from_here
 from qunlearn.methods.base import Method, methods
 
 GROUP = "qunlearn.methods"
@@ -61,14 +59,14 @@ def _load(entry: EntryPoint) -> None:
 
 def _in_module(path: str) -> Method:
     module, _, name = path.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
     try:
-        importlib.import_module(module)
+        import_from_here(module)
     except (ImportError, ValueError, TypeError) as error:
         raise UserError(
             f"The method {path!r} cannot be found: {error}; give package.module:name, importable "
             "from here."
         ) from None
+    own = [n for n in methods if methods[n].run.__module__.startswith(module)]
+    if name not in own:
+        raise unknown(f"method in {module!r}:", name, own)
     return methods[name]

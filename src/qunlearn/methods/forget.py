@@ -13,7 +13,7 @@ from typing import Any
 from lightning_fabric import Fabric
 from torch import nn
 
-from qunlearn.data import Split, read_ids
+from qunlearn.data import Loader, Split, read_ids
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Job, Method, MethodConfig, SgdConfig
 from qunlearn.methods.config import ForgetConfig, RequestConfig
@@ -37,7 +37,7 @@ class Forgotten:
         model: The network that has forgotten; the one that was given is unchanged.
         history: A row of numbers for each epoch.
         config: The method's settings, the defaults filled in.
-        seconds: How long it took.
+        seconds: How long it took, without the time spent on watching it.
     """
 
     model: nn.Module
@@ -96,7 +96,8 @@ def forget(
         title=f"forgetting by {method}",
     )
     chosen.run(job, config)
-    return Forgotten(model.eval(), history, config, time.perf_counter() - started)
+    seconds = time.perf_counter() - started - sum(job.watching)
+    return Forgotten(model.eval(), history, config, seconds)
 
 
 def forget_run(config: ForgetConfig, out: Path) -> Run:
@@ -105,16 +106,17 @@ def forget_run(config: ForgetConfig, out: Path) -> Run:
     chosen = find_method(config.method)
     origin = Run.open(config.run)
     given = config.method_settings
-    settings = chosen.config.parse(inherited(origin.config, chosen) | given)
+    recipe = recipe_of(origin.config)
+    settings = chosen.config.parse(inherited(recipe, chosen) | given)
     fabric = make_fabric(config)
     moved = {"data_dir": config.data_dir, "metadata": config.metadata}
-    data = data_config(origin, **config.data, **{k: v for k, v in moved.items() if v is not None})
+    data = data_config(origin, **config.data | {k: v for k, v in moved.items() if v is not None})
     split = asked(Split.from_json(origin.split, load_data(data)), config)
     model = load(config.run, config.model)
-    _check(model, split, settings)
+    _check(model, split, settings, config.devices)
     header = replace(Header.read(origin.model_path), split=split.to_json())
     run = Run.create(out)
-    stated = {"settings": settings.to_dict(), "data": data.to_dict()}
+    stated = {"settings": settings.to_dict(), "data": data.to_dict(), "recipe": recipe}
     in_tables = dict.fromkeys(("epochs", "seed", "data_dir", "metadata"))
     run.write_config(config.to_dict() | in_tables | stated)
     run.write_split(header.split)
@@ -193,36 +195,38 @@ def asked(split: Split, request: RequestConfig) -> Split:
     return split.forget_where(request.where)
 
 
-def inherited(origin: Mapping[str, Any], method: Method) -> dict[str, Any]:
-    """The settings that follow the run that forgets, unless others are given.
+def recipe_of(origin: Mapping[str, Any]) -> dict[str, Any]:
+    """How the network was trained; whatever it has forgotten since keeps that on record."""
+    if "recipe" in origin:
+        return dict(origin["recipe"])
+    names = OptimizerConfig.model_fields.keys() - {"seed"}
+    from_scratch = "weights" not in origin and "start_from" not in origin
+    return {k: origin[k] for k in sorted(names & origin.keys())} | {"from_scratch": from_scratch}
+
+
+def inherited(recipe: Mapping[str, Any], method: Method) -> dict[str, Any]:
+    """The settings that follow the network's training, unless others are given.
 
     Batches, momentum, decay and augmentation stay as the network is used to. Retrain follows the
-    whole recipe, where the run has one: not if it was adopted or started from another run.
+    whole recipe, where there is one: not if the network was adopted or started from another run.
     """
     if not issubclass(method.config, SgdConfig):
         return {}
-    settings = origin.get("settings", origin)  # a run that has forgotten keeps them in a table
     names = {"batch_size", "momentum", "weight_decay", "augment"}
-    if method.name == "retrain" and trained_from_scratch(origin):
-        names |= set(OptimizerConfig.model_fields) - {"seed"}
-    return {name: settings[name] for name in sorted(names & settings.keys())}
+    if method.name == "retrain" and recipe["from_scratch"]:
+        names = set(OptimizerConfig.model_fields)
+    return {name: recipe[name] for name in sorted(names & recipe.keys())}
 
 
-def trained_from_scratch(origin: Mapping[str, Any]) -> bool:
-    """Whether a run's settings are those of a training from nothing."""
-    if "method" in origin:
-        return bool(origin["method"] == "retrain")
-    return "weights" not in origin and "start_from" not in origin
-
-
-def _check(model: nn.Module, split: Split, config: MethodConfig) -> None:
+def _check(model: nn.Module, split: Split, config: MethodConfig, processes: int = 1) -> None:
     """Raise whatever is wrong before anything is written."""
-    optimizer = config if isinstance(config, OptimizerConfig) else OptimizerConfig()
-    check_fits(model, split.data, split.retain, optimizer)
     if not len(split.forget):
         raise UserError(
             "The samples to forget are erased from the data already, and nothing is left to "
-            "forget them by; restore them, or retrain."
+            "forget them by; restore them."
         )
     if split.data.num_classes < 2:
         raise UserError("With a single class there is nothing to forget; use two or more.")
+    optimizer = config if isinstance(config, OptimizerConfig) else OptimizerConfig()
+    check_fits(model, split.data, split.retain, optimizer, processes)
+    Loader(split.data, split.forget, optimizer.batch_size, world=processes)

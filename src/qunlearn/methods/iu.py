@@ -13,6 +13,7 @@ gradient $G a$. So no more than a few gradients are ever held at once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -23,8 +24,7 @@ from qunlearn.data import ImageData
 from qunlearn.data.draw import generator
 from qunlearn.errors import Failure
 from qunlearn.methods.base import Job, MethodConfig, Range, method
-from qunlearn.methods.whole_gradient import trainable, whole_gradient
-from qunlearn.quant import Quantizer
+from qunlearn.methods.whole_gradient import continuous, whole_gradient
 from qunlearn.training.progress import Progress
 
 BLOCK_BYTES = 1 << 28
@@ -47,7 +47,9 @@ def iu(job: Job, config: IuConfig) -> None:
     """Take one influence step, with the inverse Fisher matrix of the retained samples."""
     data, forget, retain = job.split.data, job.split.forget, job.split.retain
     job.model.to(job.fabric.device)
+    # Without the quantizers' own: a step that suits the weights may carry a scale through zero.
     weights = continuous(job.model)
+    started = time.perf_counter()
     whole = len(forget) + len(retain)
     shares = torch.cat(
         [
@@ -67,15 +69,9 @@ def iu(job: Job, config: IuConfig) -> None:
         )
     with torch.no_grad():
         torch._foreach_add_([p.data for p in weights], step, alpha=config.alpha)
-
-
-def continuous(model: nn.Module) -> list[nn.Parameter]:
-    """The trainable parameters but for the quantizers' own.
-
-    A step that is right to second order in the weights may carry a scale through zero.
-    """
-    own = {id(p) for m in model.modules() if isinstance(m, Quantizer) for p in m.parameters()}
-    return [p for p in trainable(model) if id(p) not in own]
+    seconds = round(time.perf_counter() - started, 3)
+    if job.fabric.is_global_zero:
+        job.on_epoch({"epoch": 1, **job.watch(), "seconds": seconds})
 
 
 def inverse_fisher_product(

@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import nn
 
 from qunlearn.methods.base import Job, Range, SgdConfig, method
-from qunlearn.quant import Quantizer
-from qunlearn.training.loop import Objective, Scalars, cross_entropy
+from qunlearn.methods.whole_gradient import continuous
+from qunlearn.training.loop import Objective, Scalars, cross_entropy, loss_scale
 
 
 class L1SparseConfig(SgdConfig):
@@ -35,16 +35,15 @@ def decayed(gamma: float, epochs: int, done: float) -> float:
 def l1_sparse(job: Job, config: L1SparseConfig) -> None:
     """Fine-tune on the retained samples under a fading ℓ1 penalty."""
     loader = job.loader(job.split.retain, config)
-    # A quantizer's scale has nothing to gain from being near zero.
-    own = {id(p) for m in job.model.modules() if isinstance(m, Quantizer) for p in m.parameters()}
-    weights = [p for p in job.model.parameters() if p.requires_grad and id(p) not in own]
+    weights = continuous(job.model)  # a quantizer's scale has nothing to gain from being near zero
 
     def objective(model: nn.Module) -> Objective:
         fitting = cross_entropy(job.fabric, model, loader)
 
         def gradients(epoch: int, step: int) -> Scalars:
             scalars = fitting.gradients(epoch, step)
-            add_penalty(weights, decayed(config.gamma, config.epochs, epoch + step / fitting.steps))
+            gamma = decayed(config.gamma, config.epochs, epoch + step / fitting.steps)
+            add_penalty(weights, gamma * loss_scale(job.fabric))
             return scalars
 
         return replace(fitting, gradients=gradients)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from qunlearn.data import ImageData
+from qunlearn.data import Loader
 from qunlearn.methods.base import Job, Range, method
 from qunlearn.methods.relabel import Lesson, RelabelConfig, relabelled
 from qunlearn.methods.whole_gradient import whole_gradient
@@ -27,8 +27,12 @@ def qmul(job: Job, config: QmulConfig) -> None:
         if not job.fabric.is_global_zero:
             return job.fabric.broadcast(Lesson(data.labels[forget]))  # the first process's comes
         labels = similar_labels(predict(job.model, data, forget), data.labels[forget])
-        of_forget = gradient_size(job.model, data, forget, labels, config.batch_size)
-        of_retain = gradient_size(job.model, data, retain, data.labels[retain], config.batch_size)
+        taught = data.labels.clone()
+        taught[forget] = labels
+        of_forget, of_retain = (
+            gradient_size(job.model, job.measuring(index, config), epoch, taught)
+            for index in (forget, retain)
+        )
         total = of_forget + of_retain
         # Both vanish only where there is nothing to learn any more: then both count alike.
         share = of_retain / total if total > 0 else 0.5
@@ -50,19 +54,20 @@ def similar_labels(logits: Tensor, labels: Tensor) -> Tensor:
     return distance.argmin(1)
 
 
-def gradient_size(
-    model: nn.Module, data: ImageData, index: Tensor, labels: Tensor, batch_size: int
-) -> float:
-    """The mean over batches of the sum of the tensors' gradient norms, in eval mode."""
+def gradient_size(model: nn.Module, loader: Loader, epoch: int, labels: Tensor) -> float:
+    """The mean over batches of the sum of the tensors' gradient norms, in eval mode.
+
+    `labels` has one for each sample of the data set.
+    """
     sizes = []
-    for part in torch.split(torch.arange(len(index)), batch_size):
+    for batch in loader.epoch(epoch):
         gradient = whole_gradient(
             model,
-            data,
-            index[part],
-            torch.full((len(part),), 1 / len(part)),
-            labels=labels[part],
-            batch_size=batch_size,
+            loader.data,
+            batch.index,
+            torch.full((len(batch.index),), 1 / len(batch.index)),
+            labels=labels[batch.index],
+            batch_size=len(batch.index),
         )
         sizes.append(float(torch.stack(torch._foreach_norm(gradient)).sum()))
     return sum(sizes) / len(sizes)

@@ -23,7 +23,14 @@ def retrain(job: Job, config: RetrainConfig) -> None:
             "Retrain must build the network anew and was not told how; pass fresh=, a function of "
             "a seed that returns an untrained network."
         )
-    job.model.load_state_dict(job.fresh(config.seed).state_dict())
+    fresh = job.fresh(config.seed).state_dict()
+    if fresh.keys() != job.model.state_dict().keys():
+        strange = sorted(fresh.keys() ^ job.model.state_dict().keys())[0]
+        raise UserError(
+            f"What fresh= builds is another network than the one that is to forget: {strange!r} is "
+            "in one of them only; build and quantize it as the other was."
+        )
+    job.model.load_state_dict(fresh)
     job.fine_tune(
         config, lambda: calibrate_first(job.model, job.split.data, job.split.retain, config)
     )

@@ -29,7 +29,8 @@ class SalunConfig(RelabelConfig):
 def salun(job: Job, config: SalunConfig) -> None:
     """Random labels, with only the weights free that matter most for the forget samples."""
     job.model.to(job.fabric.device)
-    free = salient(job, config.share)
+    # The first process's, lest a last bit make processes free different weights.
+    free = job.fabric.broadcast(salient(job, config.share))
     kept = [p.detach().clone() for p in trainable(job.model)]
 
     def restore() -> None:

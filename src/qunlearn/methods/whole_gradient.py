@@ -8,11 +8,19 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.data import ImageData
+from qunlearn.quant import Quantizer
+from qunlearn.training.inference import evaluating
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
     """The parameters that may be changed."""
     return [p for p in model.parameters() if p.requires_grad]
+
+
+def continuous(model: nn.Module) -> list[nn.Parameter]:
+    """The trainable parameters but for the quantizers' own."""
+    own = {id(p) for m in model.modules() if isinstance(m, Quantizer) for p in m.parameters()}
+    return [p for p in trainable(model) if id(p) not in own]
 
 
 def whole_gradient(
@@ -34,9 +42,7 @@ def whole_gradient(
     device = parameters[0].device
     labels = data.labels[index] if labels is None else labels
     total = [torch.zeros_like(p) for p in parameters]
-    mode = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for part in torch.split(torch.arange(len(index)), batch_size):
             images = data.normalise(data.images[index[part]]).to(device)
             losses = nn.functional.cross_entropy(
@@ -47,6 +53,4 @@ def whole_gradient(
                 objective, parameters, allow_unused=True, materialize_grads=True
             )
             torch._foreach_add_(total, gradients)
-    finally:
-        model.train(mode)
     return total

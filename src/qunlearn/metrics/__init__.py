@@ -1,5 +1,36 @@
 """Measurements: pure functions of logits, labels and split."""
 
 from qunlearn.metrics.accuracy import accuracy
+from qunlearn.metrics.confidence import margin
+from qunlearn.metrics.distribution import (
+    agreement,
+    entropy,
+    jensen_shannon,
+    modified_entropy,
+    true_confidence,
+)
+from qunlearn.metrics.gap import average_gap, gaps, mean_interval
+from qunlearn.metrics.lira import auc, lira, tpr_at_fpr
+from qunlearn.metrics.membership import mia_efficacy, vector_efficacy
+from qunlearn.metrics.scores import compare, measure, score
 
-__all__ = ["accuracy"]
+__all__ = [
+    "accuracy",
+    "agreement",
+    "auc",
+    "average_gap",
+    "compare",
+    "entropy",
+    "gaps",
+    "jensen_shannon",
+    "lira",
+    "margin",
+    "mean_interval",
+    "measure",
+    "mia_efficacy",
+    "modified_entropy",
+    "score",
+    "tpr_at_fpr",
+    "true_confidence",
+    "vector_efficacy",
+]

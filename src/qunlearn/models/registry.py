@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from qunlearn.errors import UserError
+from qunlearn.importing import import_from_here
 from qunlearn.registry import Registry
 
 
@@ -77,12 +75,8 @@ def scaled(channels: int, width: float) -> int:
 def _call_factory(path: str, classes: int) -> nn.Module:
     """Import and call a user's factory: with `num_classes` if it takes that, else with nothing."""
     module_name, _, attribute = path.partition(":")
-    # A module beside the user is meant too; last, so that it shadows nothing.
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
     try:
-        factory = getattr(importlib.import_module(module_name), attribute)
+        factory = getattr(import_from_here(module_name), attribute)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise UserError(
             f"The model factory {path!r} cannot be found: {error}; give package.module:function, "

@@ -145,6 +145,8 @@ class Run:
     @property
     def history(self) -> list[dict[str, Any]]:
         """The history, a row for each epoch."""
+        if not (self.path / HISTORY).exists():
+            return []
         rows: list[dict[str, Any]] = read(
             self.path / HISTORY,
             lambda text: [json.loads(line) for line in text.splitlines()],

@@ -62,7 +62,7 @@ PLAIN_WORDS = {
 class Config(BaseModel):
     """Settings that refuse unknown names and wrong values with one sentence."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     panel: ClassVar[str] = "Settings"
     """The heading under which the command line's help shows these settings."""
 

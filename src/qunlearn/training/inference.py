@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,18 @@ from torch import Tensor, nn
 from qunlearn.data import ImageData
 from qunlearn.errors import UserError
 from qunlearn.quant import Quantizer
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode for the time; then every module is back in whatever mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 @torch.inference_mode()
@@ -31,15 +44,10 @@ def predict(
             "only to be scored; train the model, or calibrate it on a batch of training images."
         )
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    modes = [(module, module.training) for module in model.modules()]
     rows = []
-    model.eval()
-    try:
+    with evaluating(model):
         for part in torch.split(index, batch_size):
             images = data.normalise(data.images[part]).to(device)
             rows.append(model(images).float().cpu())
             advance(len(part))
-    finally:
-        for module, mode in modes:
-            module.training = mode
     return torch.cat(rows) if rows else torch.zeros(0, data.num_classes)

@@ -88,7 +88,8 @@ def normalisation(model: nn.Module, loader: Loader) -> AbstractContextManager[No
 
     A request to forget may name a single sample, which has no variance.
     """
-    return using_running_averages(model) if len(loader.index) < FEWEST else nullcontext()
+    few = len(loader.index) < FEWEST or loader.smallest_share < 2
+    return using_running_averages(model) if few else nullcontext()
 
 
 def optimize(
@@ -171,6 +172,12 @@ def to_device(fabric: Fabric, batch: Batch, layout: torch.memory_format) -> tupl
     """A batch's images and labels, where the model is and as its weights are laid out."""
     images = batch.images.to(fabric.device, memory_format=layout)
     return images, batch.labels.to(fabric.device)
+
+
+def loss_scale(fabric: Fabric) -> float:
+    """What the loss, and so every gradient, is multiplied by before a step in 16 bits; else 1."""
+    scaler = getattr(fabric._precision, "scaler", None)
+    return 1.0 if scaler is None else float(scaler.get_scale())
 
 
 def _total(fabric: Fabric, value: Tensor) -> Tensor:

@@ -87,7 +87,8 @@ def train_run(config: TrainConfig, out: Path) -> Run:
     split = Split.make(data, held_out=config.held_out, seed=config.split_seed)
     spec = model_spec(config.model, config.width, data)
     model = starting_model(config, spec, quant, split)
-    check_fits(model, data, split.train, config)  # whatever is wrong is said before writing
+    # Whatever is wrong is said before writing.
+    check_fits(model, data, split.train, config, config.devices)
     run = Run.create(out)
     run.write_config(config.to_dict())
     run.write_split(split.to_json())
@@ -138,10 +139,11 @@ def train_into(
     leave_together(fabric)
 
 
-def check_fits(model: nn.Module, data: ImageData, index: Tensor, config: OptimizerConfig) -> None:
+def check_fits(
+    model: nn.Module, data: ImageData, index: Tensor, config: OptimizerConfig, processes: int = 1
+) -> None:
     """Raise unless the model can be trained on these samples; tries it on a copy."""
-    loader = Loader(data, index, config.batch_size)
-    smallest = min(map(loader.size, range(len(loader))))
+    smallest = Loader(data, index, config.batch_size, world=processes).smallest_share
     if smallest == 1 and any(isinstance(m, _BatchNorm) for m in model.modules()):
         raise UserError(
             f"A batch size of {config.batch_size} leaves batches of a single sample, on which "

@@ -1,0 +1,44 @@
+"""How far from Retrain: the average gap, and its mean and interval over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+SCORES = ("FA", "RA", "TA", "MIA")
+"""The four figures that the average gap is taken over."""
+
+
+def gaps(scores: Mapping[str, float], reference: Mapping[str, float]) -> dict[str, float]:
+    """The absolute difference of each of the four figures.
+
+    >>> gaps({"FA": 90, "RA": 99, "TA": 70, "MIA": 30}, {"FA": 80, "RA": 99, "TA": 72, "MIA": 34})
+    {'FA': 10, 'RA': 0, 'TA': 2, 'MIA': 4}
+    """
+    return {name: abs(scores[name] - reference[name]) for name in SCORES}
+
+
+def average_gap(scores: Mapping[str, float], reference: Mapping[str, float]) -> float:
+    """AG: the mean absolute difference to a retrained model over FA, RA, TA and MIA.
+
+    >>> average_gap({"FA": 90, "RA": 99, "TA": 70, "MIA": 30},
+    ...             {"FA": 80, "RA": 99, "TA": 72, "MIA": 34})
+    4.0
+    """
+    return sum(gaps(scores, reference).values()) / len(SCORES)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and half the width of its 95 % interval (Student's); NaN for a single value.
+
+    >>> [round(number, 3) for number in mean_interval([1.0, 2.0, 3.0])]
+    [2.0, 2.484]
+    """
+    from scipy.stats import t
+
+    count = len(values)
+    mean = math.fsum(values) / count
+    if count < 2:
+        return mean, math.nan
+    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (count - 1))
+    return mean, float(t.ppf(0.975, count - 1)) * deviation / math.sqrt(count)
