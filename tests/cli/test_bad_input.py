@@ -39,7 +39,7 @@ def refuse(qunlearn, tmp_path, *words):
         ("epochs", "0", "epochs = '0'"),
         ("epochs", "many", "epochs = 'many' .* whole number"),
         ("warmup", "2", "warmup = '2' .* fewer than the 2 epochs"),
-        ("batch-size", "1", "batch size of 1 .* --batch-size 4"),
+        ("batch-size", "1", "batch size of 1 .* 4 or more"),
         ("model", "plain_net:too_few", "as many outputs as there are classes"),
         ("model", "plain_net:for_larger_images", r"cannot take images of \(1, 8, 8\)"),
         ("model", ".plain_net:make", "cannot be found"),

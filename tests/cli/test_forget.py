@@ -93,6 +93,29 @@ def test_too_few_samples_for_two_devices(qunlearn, run_folder, tmp_path):
     assert qunlearn(*words, tmp_path / "nine.txt", "--set", "batch_size=8")[0] == 0
 
 
+def test_a_config_asks_for_the_same_samples_or_is_refused(qunlearn, run_folder, tmp_path):
+    split = split_of(Run.open(run_folder))
+    names = [split.data.ids[row] for row in split.train.tolist()]
+    (tmp_path / "ids.txt").write_text("\n".join(names[:9]))
+    words = ("--ids", tmp_path / "ids.txt", "--method", "ft", *FAST)
+    assert qunlearn("forget", run_folder, *words, "--out", tmp_path / "a")[0] == 0
+    (tmp_path / "ids.txt").write_text("\n".join(names[:8]))
+    again = ("forget", "--config", tmp_path / "a" / "config.toml")
+    sentence = refuse(qunlearn, tmp_path, *again, "--out", tmp_path / "b")
+    assert "other samples than when" in sentence
+    # Another way to ask, given by a flag, replaces the file's.
+    assert qunlearn(*again, "--class", 3, "--out", tmp_path / "c")[0] == 0
+    assert Run.open(tmp_path / "c").config["classes"] == ["3"]
+    assert "ids" not in Run.open(tmp_path / "c").config
+
+
+def test_the_output_is_not_inside_the_run(qunlearn, run_folder):
+    words = ("forget", run_folder, "--random", 0.1, "--out", run_folder / "inside")
+    code, _, err = qunlearn(*words)
+    assert code == 2
+    assert "inside the run" in err
+
+
 def test_two_devices(qunlearn, run_folder, tmp_path):
     words = ("--random", 0.2, "--devices", 2, *FAST, "--out", tmp_path / "two")
     code, out, _ = qunlearn("forget", run_folder, *words)
@@ -134,12 +157,12 @@ def test_explain_draws_layers_and_says_it_in_words(qunlearn, run_folder, tmp_pat
     ("words", "says"),
     [
         (["--random", "0.1", "--method", "oeuu"], "did you mean 'oeu'"),
-        (["--random", "0.1", "--set", "alhpa=1"], "Unknown setting 'alhpa': did you mean 'alpha'"),
+        (["--random", "0.1", "--set", "alhpa=1"], "Unknown setting of oeu, 'alhpa'.*'alpha'"),
         (["--random", "0.1", "--set", "alpha=2"], "alpha = '2' .* 1 or less"),
         (["--random", "0.1", "--set", "alpha"], "--set NAME=VALUE"),
         (["--random", "0.1", "--set", "granularity=layers"], "granularity = 'layers'"),
         (["--random", "0.1", "--epochs", "0"], "epochs = .*0.* 1 or more"),
-        (["--random", "0.1", "--method", "iu", "--epochs", "3"], "Unknown setting 'epochs'"),
+        (["--random", "0.1", "--method", "iu", "--epochs", "3"], "Unknown setting of iu, 'epochs'"),
         (["--random", "1"], "share to forget is 1"),
         (["--random", "0.0001"], "nothing to forget"),
         (["--random", "nan"], "nan"),
@@ -150,6 +173,7 @@ def test_explain_draws_layers_and_says_it_in_words(qunlearn, run_folder, tmp_pat
         (["--random", "0.1", "--class", "3"], "--random and --class"),
         (["--class", "3", "--forget-seed", "1"], "goes with --random only"),
         (["--where", "user == 42"], "--metadata"),
+        (["--random", "0.1", "--method", "neggrad.py"], "neggrad:NAME"),
         (["--ids", "none.csv"], "none.csv"),
         (["--random", "0.1", "--method", "nowhere:x"], "cannot be found"),
         (["--random", "0.1", "--set", "batch_size=1"], "batch size of 1"),
@@ -186,4 +210,6 @@ def test_a_run_without_a_split_and_no_run_at_all(qunlearn, run_folder, tmp_path)
     words = ("--random", 0.1, "--out", tmp_path / "out")
     assert "split.json" in refuse(qunlearn, tmp_path, "forget", broken, *words)
     assert "no run folder" in refuse(qunlearn, tmp_path, "forget", tmp_path / "none", *words)
-    assert "'run' is missing" in refuse(qunlearn, tmp_path, "forget", *words)
+    assert "'run' is missing; name it after the command" in refuse(
+        qunlearn, tmp_path, "forget", *words
+    )

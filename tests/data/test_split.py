@@ -297,3 +297,16 @@ def test_a_class_of_which_nothing_is_retained_leaves_what_is_measured():
     partly = partly.forget_ids([data.ids[int(partly.train[0])]])
     assert set(partly.measured()) == {"retain", "forget", "held_out", "test"}
     assert torch.equal(partly.measured()["test"], partly.test)
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [("user < front", "'user' holds numbers"), ("camera >= 3", "'camera' holds texts")],
+)
+def test_numbers_and_texts_have_no_order(rule, says):
+    data = make_data([0, 1] * 10)
+    columns = {"user": tuple(map(str, range(20))), "camera": ("front", "rear") * 10}
+    data = dataclasses.replace(data, metadata=columns)
+    with pytest.raises(UserError, match=says):
+        Split.where(data, rule)
+    assert len(Split.where(data, "user < 10 and camera != rear").forget) > 0

@@ -99,7 +99,8 @@ def test_the_projected_gradient_is_orthogonal_and_has_the_length_of_the_theory()
     projector = GradientProjector(model, alpha=1.0, beta=0.0)
     with projector.forget():
         forget_loss(model, xf).backward()
-    retain_loss(model, xr).backward()
+    with projector.retain():
+        retain_loss(model, xr).backward()
     met = projector.project_and_measure()
     position = {id(p): i for i, p in enumerate(model.parameters())}
     for k, layer in enumerate(met.names):
@@ -130,7 +131,8 @@ def test_accumulating_halves_gives_the_whole():
     projectors = [GradientProjector(m) for m in (model, twin)]
     with projectors[0].forget():
         forget_loss(model, xf).backward()
-    retain_loss(model, xr).backward()
+    with projectors[0].retain():
+        retain_loss(model, xr).backward()
     labels = torch.arange(8) % 5
     for half in (slice(0, 4), slice(4, 8)):  # the two passes interleaved
         with projectors[1].forget():
@@ -189,7 +191,8 @@ def test_each_step_starts_anew():
         model.zero_grad()
         with projector.forget():
             forget_loss(model, xf).backward()
-        retain_loss(model, xr).backward()
+        with projector.retain():
+            retain_loss(model, xr).backward()
         projector.project()
         seen.append([p.grad.clone() for p in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
@@ -221,7 +224,8 @@ def test_any_optimizer_steps_on_the_combined_gradient_clipped(optimizer):
     projector = GradientProjector(model)
     with projector.forget():
         forget_loss(model, xf).backward()
-    retain_loss(model, xr).backward()
+    with projector.retain():
+        retain_loss(model, xr).backward()
     projector.project()
     for net in (model, twin):
         nn.utils.clip_grad_norm_(net.parameters(), 0.1)
@@ -327,3 +331,27 @@ def test_shards_are_refused(one_process, kind):
         )
     with pytest.raises(UserError, match=r"sharded .FSDP.*DDP"):
         GradientProjector(model)
+
+
+def test_misuse_is_named():
+    layer = nn.Linear(2, 2)
+    projector = GradientProjector(layer)
+    x = torch.ones(1, 2)
+    with pytest.raises(RuntimeError, match="before both blocks"):
+        projector.project()
+    with pytest.raises(RuntimeError, match=r"retain\(\) within forget"), projector.forget():
+        with projector.retain():
+            pass
+    with projector.forget():
+        layer(x).sum().backward()
+        with pytest.raises(RuntimeError, match=r"project\(\) within forget"):
+            projector.project()
+    with projector.retain():
+        layer(x).square().sum().backward()
+    projector.project()
+    with pytest.raises(RuntimeError, match="zero_grad"), projector.forget():
+        pass
+    layer.zero_grad(set_to_none=False)
+    with projector.forget():
+        layer(x).sum().backward()
+    layer.zero_grad()

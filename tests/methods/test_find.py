@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from qunlearn.errors import UserError
+from qunlearn.errors import Failure, UserError
 from qunlearn.methods import all_methods, find, find_method, forget
 from qunlearn.methods.base import methods
 
@@ -71,6 +71,27 @@ def test_an_entry_that_enters_no_method_is_named(monkeypatch):
     offer(monkeypatch, ("shiny", "json"))
     with pytest.raises(UserError, match="enters none of that name"):
         find_method("shiny")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def x(:", "cannot be loaded: SyntaxError"),
+        ("raise RuntimeError('at home')", "cannot be loaded: RuntimeError: at home"),
+        ("from nowhere import x", "No module named 'nowhere'"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_named(neggrad, text, says):
+    Path("broken.py").write_text(text)
+    with pytest.raises(UserError, match=says):
+        find_method("broken:x")
+
+
+def test_a_method_that_fails_is_named_with_its_line(neggrad, trained, asked):
+    own = Path("neggrad.py").read_text().replace("-config.climb", "None")
+    Path("neggrad.py").write_text(own)
+    with pytest.raises(Failure, match=r"'neggrad' failed: .*no model is kept"):
+        forget(trained, asked, "neggrad:neggrad", epochs=1)
 
 
 @pytest.mark.parametrize(

@@ -214,3 +214,13 @@ def test_erased_samples_cannot_be_forgotten_by(trained, asked):
     split = Split.from_json(asked.to_json(), asked.data.take(left.nonzero().flatten()))
     with pytest.raises(UserError, match="erased"):
         forget(trained, split, "oeu")
+
+
+def test_what_is_no_model_split_or_name_is_named(trained, asked):
+    for arguments, says in (
+        (("x", asked), "str is no Module"),
+        ((trained, asked.data), "ImageData is no Split: make one with Split.random"),
+        ((trained, asked, None), "NoneType is no str"),
+    ):
+        with pytest.raises(UserError, match=says):
+            forget(*arguments)

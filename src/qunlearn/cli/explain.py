@@ -31,8 +31,8 @@ def command(run: RunFolder, json: Json = False) -> None:
     if json:
         print_json({"run": str(run), **conflict.to_dict()})
     else:
+        typer.echo(f"{conflict.words()}\n")
         draw(conflict)
-        typer.echo(f"\n{conflict.words()}")
 
 
 def draw(conflict: Conflict) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -46,6 +46,7 @@ def described(method: Method) -> dict[str, Any]:
         name: {
             "default": field.default,
             "about": field.description,
+            **({"choices": choices} if (choices := list(choices_of(field.annotation))) else {}),
             **(
                 {"search": [searched[name].low, searched[name].high], "log": searched[name].log}
                 if name in searched
@@ -60,6 +61,11 @@ def described(method: Method) -> dict[str, Any]:
         "source": method.source,
         "settings": settings,
     }
+
+
+def choices_of(annotation: Any) -> tuple[Any, ...]:
+    """What a setting can be chosen from, if it is one of a few words."""
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
 def print_all(found: list[Method]) -> None:
@@ -81,7 +87,13 @@ def print_one(method: Method) -> None:
     typer.echo(f"{method.name}: {method.summary}\nSource: {method.source}\n")
     searched = {name: str(where) for name, where in method.config.search.items()}
     rows = [
-        (f"{name} = {field.default}", field.description or "", searched.get(name, ""))
+        (
+            f"{name} = {field.default}",
+            (field.description or "")
+            + "".join(f" [{' | '.join(c)}]" for c in [choices_of(field.annotation)] if c),
+            searched.get(name, ""),
+        )
         for name, field in method.config.model_fields.items()
     ]
     print_table(("setting", "meaning", "searched"), rows, left=2)
+    typer.echo("batch_size, momentum, weight_decay and augment follow the run that forgets.")

@@ -43,7 +43,7 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
                 settings_in(file, [*kind.model_fields, *(p.name for p in own)]) if file else {}
             )
             # A flag that was given wins over the file, which wins over the default.
-            both = written | _joined(_set(given), written)
+            both = kind.joined(written, _set(given))
             values = {k: v for k, v in both.items() if k in kind.model_fields}
             others = {p.name: given[p.name] or written.get(p.name, p.default) for p in own}
             if "out" in others:
@@ -81,14 +81,6 @@ def settings_in(file: Path, known: list[str]) -> dict[str, Any]:
 
 def _set(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value not in (None, [])}
-
-
-def _joined(given: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags such as `--set alpha=1`, put after what the file's table has under the same name."""
-    return {
-        name: [written[name], *value] if isinstance(written.get(name), Mapping) else value
-        for name, value in given.items()
-    }
 
 
 def _flag(name: str, kind: type[Config]) -> inspect.Parameter:

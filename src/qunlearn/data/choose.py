@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qunlearn.data.dataset import ImageData, by_class, first_repeated
 from qunlearn.data.draw import shuffled
-from qunlearn.data.rules import parse_rule
+from qunlearn.data.rules import Comparison, as_number, parse_rule
 from qunlearn.errors import UserError, unknown
 
 
@@ -61,7 +61,8 @@ def class_number(data: ImageData, name: int | str) -> int:
     plain = isinstance(name, (int, str)) and not isinstance(name, bool)
     number = int(name) if plain and str(name).isdecimal() else -1
     if not 0 <= number < data.num_classes:
-        near = difflib.get_close_matches(str(name), data.classes, n=3, cutoff=0.4)
+        numeric = str(name).lstrip("-").isdecimal()
+        near = [] if numeric else difflib.get_close_matches(str(name), data.classes, 3, 0.4)
         hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
         raise UserError(
             f"There is no class {name!r} in {data.name}: {hint}Classes have the numbers 0 to "
@@ -84,8 +85,25 @@ def matching(data: ImageData, rule: str, rows: Tensor) -> list[int]:
                 "file with --metadata FILE or data.join(FILE)."
             )
         raise unknown("metadata column", column, columns)
+    for comparison in parsed.comparisons():
+        _refuse_mixed_order(comparison, [columns[comparison.column][row] for row in rows.tolist()])
     return [
         row
         for row in rows.tolist()
         if parsed.matches({column: columns[column][row] for column in used})
     ]
+
+
+def _refuse_mixed_order(comparison: Comparison, cells: Sequence[str]) -> None:
+    """Numbers and texts have no order among each other: `user < front` would mean nothing."""
+    known = [cell for cell in cells if cell]
+    numeric = all(as_number(cell) is not None for cell in known)
+    text = isinstance(comparison.value, str)
+    if comparison.sign in ("==", "!=") or not known or numeric != text:
+        return
+    column, value = comparison.column, comparison.value
+    holds = "numbers" if numeric else "texts"
+    raise UserError(
+        f"The column {column!r} holds {holds}, which have no order with {value!r}; compare it with "
+        f"{'a number' if numeric else 'a text in quotes'}."
+    )

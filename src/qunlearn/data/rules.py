@@ -41,13 +41,17 @@ class Comparison:
         """The columns that it speaks of."""
         return frozenset([self.column])
 
+    def comparisons(self) -> list[Comparison]:
+        """Itself."""
+        return [self]
+
     def matches(self, row: Mapping[str, str]) -> bool:
         """Whether a sample with these cells is meant."""
         cell, value = row[self.column], self.value
         if isinstance(value, str):
             # Nothing is known of an empty cell, so only a rule about emptiness speaks of it.
             return (cell != "" or value == "") and COMPARE[self.sign](cell, value)
-        number = _number(cell)
+        number = as_number(cell)
         if number is None:
             return self.sign == "!=" and cell != ""
         return COMPARE[self.sign](number, value)
@@ -63,6 +67,10 @@ class Joined:
     def columns(self) -> frozenset[str]:
         """The columns that they speak of."""
         return frozenset().union(*(rule.columns() for rule in self.rules))
+
+    def comparisons(self) -> list[Comparison]:
+        """Every comparison in them."""
+        return [each for rule in self.rules for each in rule.comparisons()]
 
     def matches(self, row: Mapping[str, str]) -> bool:
         """Whether a sample with these cells is meant."""
@@ -150,7 +158,7 @@ class _Parser:
         self.at += 1
         if token[1] == "quoted":
             return token[0][1:-1]
-        value = _number(token[0]) if number else None
+        value = as_number(token[0]) if number else None
         return token[0] if value is None else value
 
     def _take(self, wanted: str) -> bool:
@@ -188,7 +196,8 @@ class _Parser:
 _RESERVED = frozenset(["and", "or", "in"])
 
 
-def _number(text: str) -> Number | None:
+def as_number(text: str) -> Number | None:
+    """The number that a cell or a bare word is, or None."""
     if not _NUMBER.fullmatch(text):
         return None
     # Whole numbers stay exact: account numbers may exceed what a float can tell apart.

@@ -181,7 +181,13 @@ class Split:
         names = [self.data.ids[row] for row in self.retain.tolist()]
         # The number of the request is in the key, or a second draw with one seed would not be free.
         order = shuffled(names, "forget", seed, len(self.requests))
-        chosen = [names[position] for position in order[: round(fraction * len(names))]]
+        count = round(fraction * len(names))
+        if not count:
+            raise UserError(
+                f"The share {fraction:g} of {len(names)} samples is none: there is nothing to "
+                f"forget; choose {1 / len(names):.2g} or more."
+            )
+        chosen = [names[position] for position in order[:count]]
         return self._asked("random", {"fraction": float(fraction), "seed": int(seed)}, chosen)
 
     def forget_class(self, *classes: int | str) -> Split:

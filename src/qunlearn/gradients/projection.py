@@ -33,10 +33,10 @@ class GradientProjector:
 
     For each group of parameters, $\hat g_f = g_f - \alpha \frac{\langle g_f, g_r\rangle}
     {\|g_r\|^2} g_r$, unchanged where $g_r$ is zero; `project` writes $\hat g_f + \beta g_r$ to
-    `.grad`. It works with any optimizer. Both blocks may be entered several times before `project`,
-    to accumulate gradients; clip after it. With data parallelism each backward pass averages its
-    gradient over the processes first, so that the projection is that of the whole batch. It keeps
-    one extra copy of the gradients.
+    `.grad`. It works with any optimizer; set gradients to zero before each step. Both blocks may be
+    entered several times before `project`, to accumulate gradients; clip after it. With data
+    parallelism each backward pass averages its gradient over the processes first, so that the
+    projection is that of the whole batch. It keeps one extra copy of the gradients.
 
     Args:
         model: Whose parameters; those that are frozen are left alone.
@@ -85,10 +85,14 @@ class GradientProjector:
         device = self.parameters[0].device if self.parameters else torch.device("cpu")
         self._group = torch.tensor([number[name] for name, _ in members], device=device)
         self._forget: list[Tensor | None] = [None] * len(members)
+        self._inside: str | None = None
+        self._entered: set[str] = set()
+        self._written: list[tuple[Tensor | None, int]] = []
 
     @contextmanager
     def forget(self) -> Iterator[None]:
         """Within this block, backward passes add to the forget gradient."""
+        self._enter("forget")
         # Copies, because data parallelism may keep gradients in buckets that it writes over.
         retained = [None if p.grad is None else p.grad.clone() for p in self.parameters]
         for parameter, own in zip(self.parameters, self._forget, strict=True):
@@ -101,11 +105,16 @@ class GradientProjector:
                 if gradient is not self._forget[i]:
                     self._forget[i] = None if gradient is None else gradient.clone()
                 parameter.grad = retained[i]
+            self._inside = None
 
     @contextmanager
     def retain(self) -> Iterator[None]:
         """Within this block, backward passes add to the retain gradient: `.grad` itself."""
-        yield
+        self._enter("retain")
+        try:
+            yield
+        finally:
+            self._inside = None
 
     @torch.no_grad()
     def project(self) -> None:
@@ -117,7 +126,25 @@ class GradientProjector:
         """`project`, and say how the two gradients met in each group."""
         return self._combine(measure=True)  # type: ignore[return-value]
 
+    def _enter(self, block: str) -> None:
+        if self._inside:
+            raise RuntimeError(f"{block}() within {self._inside}(); close the first block before.")
+        if not self._entered and any(
+            written is not None and p.grad is written and written._version == version
+            for p, (written, version) in zip(self.parameters, self._written, strict=False)
+        ):
+            raise RuntimeError(
+                "The last step's gradients are still there; call optimizer.zero_grad() first."
+            )
+        self._inside = block
+        self._entered.add(block)
+
     def _combine(self, measure: bool = False) -> LayerConflict | None:
+        if self._inside or self._entered != {"forget", "retain"}:
+            where = (
+                f"within {self._inside}()" if self._inside else "before both blocks were entered"
+            )
+            raise RuntimeError(f"project() {where}; call it after forget() and retain().")
         gradients = [p.grad for p in self.parameters]
         if self.parameters:  # the model may have been moved since
             self._group = self._group.to(self.parameters[0].device)
@@ -140,6 +167,10 @@ class GradientProjector:
             if parameter.grad is None:
                 parameter.grad = self._forget[i]
             self._forget[i] = None
+        self._entered = set()
+        self._written = [
+            (p.grad, -1 if p.grad is None else p.grad._version) for p in self.parameters
+        ]
         if not measure:
             return None
         norms = forget_square.sqrt(), retain_square.sqrt()

@@ -27,6 +27,10 @@ def _pairs(given: Any) -> Any:
     return pairs
 
 
+WAYS = {"random": "--random", "classes": "--class", "ids": "--ids", "where": "--where"}
+"""The ways to ask, and their flags."""
+
+
 class RequestConfig(Config):
     """Which samples are to be forgotten."""
 
@@ -89,6 +93,22 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     )
     epochs: int | None = Field(None, description="Short for --set epochs=N, and wins over it.")
     seed: int | None = Field(None, description="Short for --set seed=N, and wins over it.")
+
+    asked: str = Field(
+        "",
+        description="The digest of the samples that were asked for, on record in the folder.",
+        json_schema_extra={"hidden": True},
+    )
+
+    @classmethod
+    def joined(cls, written: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Another way to ask replaces the file's; settings are put beside the file's."""
+        kept = dict(written)
+        if given.keys() & WAYS.keys():
+            kept = {name: v for name, v in kept.items() if name not in (*WAYS, "asked")}
+        if "settings" in given and "settings" in kept:
+            given = {**given, "settings": [kept["settings"], *given["settings"]]}
+        return {**kept, **given}
 
     @property
     def method_settings(self) -> dict[str, Any]:

@@ -25,6 +25,9 @@ def find_method(name: str) -> Method:
     offered = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in methods and name in offered:
         _load(offered[name])
+    if name.endswith(".py"):
+        stem = name.removesuffix(".py")
+        raise UserError(f"The method {name!r} is a file; write {stem}:NAME for a method in it.")
     if name not in methods:
         raise unknown("method", name, [*methods, *(n for n in offered if n not in methods)])
     return methods[name]
@@ -61,11 +64,16 @@ def _in_module(path: str) -> Method:
     module, _, name = path.partition(":")
     try:
         import_from_here(module)
-    except (ImportError, ValueError, TypeError) as error:
+    except ModuleNotFoundError as error:
         raise UserError(
             f"The method {path!r} cannot be found: {error}; give package.module:name, importable "
             "from here."
         ) from None
+    except Exception as error:  # whatever a user's module does when it is imported
+        raise UserError(
+            f"The method {path!r} cannot be loaded: {type(error).__name__}: {error}; mend "
+            f"{module!r} first."
+        ) from error
     own = [n for n in methods if methods[n].run.__module__.startswith(module)]
     if name not in own:
         raise unknown(f"method in {module!r}:", name, own)

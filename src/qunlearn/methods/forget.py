@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,9 +16,9 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from qunlearn.data import Loader, Split, read_ids
-from qunlearn.errors import UserError
+from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.methods.base import Job, Method, MethodConfig, SgdConfig
-from qunlearn.methods.config import ForgetConfig, RequestConfig
+from qunlearn.methods.config import WAYS, ForgetConfig, RequestConfig
 from qunlearn.methods.find import find_method
 from qunlearn.quant import quantize
 from qunlearn.store.run import Run
@@ -76,8 +78,15 @@ def forget(
         >>> [row["epoch"] for row in result.history]
         [1]
     """
+    for value, kind, hint in (
+        (model, nn.Module, "give a torch module"),
+        (split, Split, "make one with Split.random(data) or another way to ask"),
+        (method, str, "give a method's name, such as 'oeu'"),
+    ):
+        if not isinstance(value, kind):
+            raise UserError(f"{type(value).__name__} is no {kind.__name__}: {hint}.")
     chosen = find_method(method)
-    config = chosen.config.parse(settings)
+    config = settings_of(chosen, settings)
     _check(model, split, config)
     model = copy.deepcopy(model)
     history: list[Row] = []
@@ -95,7 +104,18 @@ def forget(
         on_epoch=keep,
         title=f"forgetting by {method}",
     )
-    chosen.run(job, config)
+    try:
+        chosen.run(job, config)
+    except (UserError, Failure):
+        raise
+    except Exception as error:
+        if chosen.run.__module__.startswith("qunlearn."):
+            raise
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise Failure(
+            f"The method {chosen.name!r} failed: {type(error).__name__}: {error} (at the end in "
+            f"{Path(at.filename).name}, line {at.lineno}); no model is kept."
+        ) from error
     seconds = time.perf_counter() - started - sum(job.watching)
     return Forgotten(model.eval(), history, config, seconds)
 
@@ -103,20 +123,35 @@ def forget(
 def forget_run(config: ForgetConfig, out: Path) -> Run:
     """Make a run's model forget what is asked, and keep the new model in the folder `out`."""
     Run.check_free(out)
+    if out.resolve().is_relative_to(config.run.resolve()):
+        raise UserError(
+            f"The output {str(out)!r} is inside the run that forgets; name a folder beside it."
+        )
     chosen = find_method(config.method)
     origin = Run.open(config.run)
     given = config.method_settings
     recipe = recipe_of(origin.config)
-    settings = chosen.config.parse(inherited(recipe, chosen) | given)
+    settings = settings_of(chosen, inherited(recipe, chosen) | given)
     fabric = make_fabric(config)
     moved = {"data_dir": config.data_dir, "metadata": config.metadata}
     data = data_config(origin, **config.data | {k: v for k, v in moved.items() if v is not None})
     split = asked(Split.from_json(origin.split, load_data(data)), config)
+    wanted = hashlib.sha256("\n".join(split.requests[-1].ids).encode()).hexdigest()
+    if config.asked not in ("", wanted):
+        raise UserError(
+            "The request names other samples than when this configuration was written: the list, "
+            "the metadata or the run has changed since; ask by flags instead."
+        )
     model = load(config.run, config.model)
     _check(model, split, settings, config.devices)
     header = replace(Header.read(origin.model_path), split=split.to_json())
     run = Run.create(out)
-    stated = {"settings": settings.to_dict(), "data": data.to_dict(), "recipe": recipe}
+    stated = {
+        "settings": settings.to_dict(),
+        "data": data.to_dict(),
+        "recipe": recipe,
+        "asked": wanted,
+    }
     in_tables = dict.fromkeys(("epochs", "seed", "data_dir", "metadata"))
     run.write_config(config.to_dict() | in_tables | stated)
     run.write_split(header.split)
@@ -170,19 +205,10 @@ def _forget_into(
 
 def asked(split: Split, request: RequestConfig) -> Split:
     """The split with the request added."""
-    ways = {
-        "--random": request.random,
-        "--class": request.classes,
-        "--ids": request.ids,
-        "--where": request.where,
-    }
-    given = [flag for flag, value in ways.items() if value is not None]
+    given = [flag for name, flag in WAYS.items() if getattr(request, name) is not None]
     if len(given) != 1:
-        said = "nothing" if not given else " and ".join(given)
-        raise UserError(
-            f"What to forget is given by {said}; give exactly one of --random, --class, --ids and "
-            "--where."
-        )
+        said = "Say what to forget" if not given else f"{' and '.join(given)} are both given"
+        raise UserError(f"{said}; give exactly one of {', '.join(WAYS.values())}.")
     if request.forget_seed is not None and request.random is None:
         raise UserError("--forget-seed goes with --random only; leave it out.")
     if request.random is not None:
@@ -193,6 +219,14 @@ def asked(split: Split, request: RequestConfig) -> Split:
         return split.forget_ids(read_ids(request.ids))
     assert request.where is not None
     return split.forget_where(request.where)
+
+
+def settings_of(method: Method, values: Mapping[str, Any]) -> MethodConfig:
+    """The settings, checked against the method's own."""
+    for name in values:
+        if name not in method.config.model_fields:
+            raise unknown(f"setting of {method.name},", name, method.config.model_fields)
+    return method.config.parse(values)
 
 
 def recipe_of(origin: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,6 +67,11 @@ class Config(BaseModel):
     """The heading under which the command line's help shows these settings."""
 
     @classmethod
+    def joined(cls, written: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """What a file has, with the flags that were given instead or in addition."""
+        return {**written, **given}
+
+    @classmethod
     def parse(cls: type[C], values: Mapping[str, Any]) -> C:
         """Check `values`, or raise a `UserError` about the first wrong one."""
         for name in values:
@@ -78,9 +83,11 @@ class Config(BaseModel):
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the settings"
             if first["type"] == "missing":
-                flag = where.replace("_", "-")
+                extra = cls.model_fields[where].json_schema_extra
+                argument = isinstance(extra, dict) and extra.get("argument")
+                how = "name it after the command" if argument else f"give it with --{where}"
                 raise UserError(
-                    f"The setting {where!r} is missing; give it with --{flag}."
+                    f"The setting {where!r} is missing; {how.replace('_', '-')}."
                 ) from None
             reason = PLAIN_WORDS.get(first["type"], first["msg"]).format(**first.get("ctx", {}))
             raise UserError(f"{where} = {first['input']!r} is not possible: {reason}.") from None

@@ -190,6 +190,6 @@ def _refuse_nonsense(means: Mapping[str, float], epoch: int) -> None:
     for name, value in means.items():
         if not math.isfinite(value):
             raise Failure(
-                f"The {name} became {value} in epoch {epoch + 1}; lower --lr or add --warmup. "
-                "The history up to there is kept, the model is not."
+                f"The {name} became {value} in epoch {epoch + 1}; lower the learning rate (lr) or "
+                "add warm-up. The history of the epochs before is kept, the model is not."
             )

@@ -147,7 +147,7 @@ def check_fits(
     if smallest == 1 and any(isinstance(m, _BatchNorm) for m in model.modules()):
         raise UserError(
             f"A batch size of {config.batch_size} leaves batches of a single sample, on which "
-            "BatchNorm cannot be trained; use --batch-size 4 or more."
+            "BatchNorm cannot be trained; use a batch size (batch_size) of 4 or more."
         )
     if not any(p.requires_grad for p in model.parameters()):
         raise UserError("The model has no parameters to train; give one that has.")
