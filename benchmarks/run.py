@@ -86,9 +86,10 @@ def loader_batch(batch: int) -> Callable[[], None]:
 
 def forgetting(batch: int) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
     """An OEU step, its two passes written plainly, and an FT step: W4A4, quarter width."""
-    count = 20 * batch
+    count = 4270  # of which 3840 are trained on: 6 whole batches to forget and 54 to retain
     images = torch.randint(0, 256, (count, 32, 32, 3), dtype=torch.uint8).numpy()
-    split = qu.Split.random((images, torch.randint(0, 10, (count,)).numpy()), fraction=0.2)
+    split = qu.Split.make((images, (torch.arange(count) % 10).numpy()))
+    split = split.forget_ids([split.data.ids[row] for row in split.train[:384].tolist()])
     net = qu.quantize(qu.ModelSpec("resnet18", 10, 3, 32, 0.25).build(), qu.QuantSpec(4, 4))
     qu.calibrate(net, split.data.normalise(split.data.images[:batch]))
     _arrange(net.train(), torch.channels_last)
@@ -104,8 +105,11 @@ def forgetting(batch: int) -> tuple[Callable[[], None], Callable[[], None], Call
     steps = iter(range(10**9))
 
     def oeu_step() -> None:
+        epoch, step = divmod(next(steps), oeu.steps)
+        if not step:
+            oeu.report()
         net.zero_grad()
-        oeu.gradients(0, next(steps) % oeu.steps)
+        oeu.gradients(epoch, step)
 
     def two_passes() -> None:
         net.zero_grad()

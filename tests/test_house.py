@@ -7,7 +7,10 @@ from pathlib import Path
 import qunlearn
 
 ROOT = Path(qunlearn.__file__).parent
-ORDER = ("store", "quant", "models", "data", "gradients", "metrics", "training", "methods", "cli")
+ORDER = (
+    *("store", "quant", "models", "data", "gradients", "metrics", "training", "methods"),
+    *("study", "report", "cli"),
+)
 
 
 def imports(path: Path) -> set[str]:

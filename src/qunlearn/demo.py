@@ -55,4 +55,4 @@ def demo(seed: int = 0, epochs: int = 8, width: float = 0.25) -> dict[str, Any]:
 
 
 def _accuracies(model: nn.Module, split: Split) -> dict[str, float]:
-    return {part: m["accuracy"] for part, m in evaluate(model, split).items()}
+    return {part: m["accuracy"] for part, m in evaluate(model, split)["parts"].items()}

@@ -339,9 +339,9 @@ def test_misuse_is_named():
     x = torch.ones(1, 2)
     with pytest.raises(RuntimeError, match="before both blocks"):
         projector.project()
-    with pytest.raises(RuntimeError, match=r"retain\(\) within forget"), projector.forget():
-        with projector.retain():
-            pass
+    nested = pytest.raises(RuntimeError, match=r"retain\(\) within forget")
+    with nested, projector.forget(), projector.retain():
+        pass
     with projector.forget():
         layer(x).sum().backward()
         with pytest.raises(RuntimeError, match=r"project\(\) within forget"):

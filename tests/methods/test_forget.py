@@ -34,7 +34,7 @@ def fast(name):
 
 
 def accuracies(model, split):
-    return {part: m["accuracy"] for part, m in evaluate(model, split).items()}
+    return {part: m["accuracy"] for part, m in evaluate(model, split)["parts"].items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -117,8 +117,9 @@ def test_a_run_that_has_forgotten_says_so_in_its_manifest(first, run_folder):
     assert Run.open(run_folder).config["batch_size"] == first.config["settings"]["batch_size"]
     assert first.info["method"] == "oeu"
     assert first.info["origin"] == Run.open(run_folder).info["model_sha256"]
-    assert evaluate_run(first.path) == first.metrics
-    assert set(first.metrics) == {"retain", "forget", "held_out", "test"}
+    assert {**evaluate_run(first.path), "before": first.metrics["before"]} == first.metrics
+    assert first.metrics["before"] == evaluate(load(run_folder), split)
+    assert set(first.metrics["parts"]) == {"retain", "forget", "held_out", "test"}
     load(first.path)
 
 
@@ -128,7 +129,7 @@ def test_requests_come_one_after_another(first, tmp_path):
     split = split_of(second)
     assert [request.kind for request in split.requests] == ["random", "class"]
     parts = {"retain", "forget", "forget_1", "held_out", "test", "test_forgotten"}
-    assert set(second.metrics) == parts
+    assert set(second.metrics["parts"]) == parts
     retained = set(split.retain.tolist())
     assert not retained & set(split_of(first).forget.tolist())
     assert 3 not in split.data.labels[split.retain]

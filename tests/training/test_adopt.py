@@ -47,8 +47,8 @@ def test_a_full_precision_model_is_adopted_as_it_is(told, elsewhere, digits, tmp
     run = adopt_run(AdoptConfig.parse(told), tmp_path / "run")
     state = load(run.path).state_dict()
     assert all(torch.equal(state[k], v) for k, v in elsewhere.state_dict().items())
-    assert run.metrics["train"]["samples"] == 180
-    assert run.metrics["train"]["accuracy"] > run.metrics["test"]["accuracy"]
+    assert run.metrics["parts"]["train"]["samples"] == 180
+    assert run.metrics["parts"]["train"]["accuracy"] > run.metrics["parts"]["test"]["accuracy"]
     assert "looks unseen" in run.info["held_out_check"]
     assert evaluate_run(run.path) == run.metrics
 
@@ -59,14 +59,14 @@ def test_a_model_is_quantized_and_fine_tuned(told, tmp_path):
     model = load(run.path)
     assert model.blocks[0].conv1.weight_quantizer.bits == 4
     assert len(run.history) == 2
-    assert run.metrics["train"]["accuracy"] > 60
+    assert run.metrics["parts"]["train"]["accuracy"] > 60
 
 
 def test_a_model_can_be_quantized_without_training(told, elsewhere, tmp_path):
     settings = {**told, "weight_bits": 8, "act_bits": 8}
     run = adopt_run(AdoptConfig.parse(settings), tmp_path / "run")
     assert torch.equal(load(run.path).fc.weight, elsewhere.fc.weight)
-    assert run.metrics["train"]["accuracy"] > 90
+    assert run.metrics["parts"]["train"]["accuracy"] > 90
 
 
 def test_a_model_that_is_quantized_already_keeps_its_scales(told, elsewhere, digits, tmp_path):

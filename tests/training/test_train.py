@@ -27,7 +27,7 @@ def small_model(spec: QuantSpec, seed: int = 0) -> nn.Module:
 def test_every_quantizer_learns_the_digits(digits, quantizer):
     model = small_model(QuantSpec(quantizer=quantizer))
     train(model, digits, epochs=10, batch_size=30, lr=0.1, warmup=1)
-    accuracies = {part: m["accuracy"] for part, m in evaluate(model, digits).items()}
+    accuracies = {part: m["accuracy"] for part, m in evaluate(model, digits)["parts"].items()}
     assert accuracies["train"] > 50  # chance is 10
     assert accuracies["test"] > 50
 
@@ -115,6 +115,7 @@ def test_a_run_folder_holds_everything(run_folder):
         "model.safetensors",
         "history.jsonl",
         "metrics.json",
+        "predictions.safetensors",
         "run.json",
     }
     assert TrainConfig.parse(run.config) == TrainConfig.parse(SMALL)
@@ -125,7 +126,7 @@ def test_a_run_folder_holds_everything(run_folder):
 
 def test_a_loss_that_explodes_is_said_and_leaves_no_loadable_run(tmp_path):
     config = TrainConfig.parse({**SMALL, "lr": 1e30, "quantizer": "none"})
-    with pytest.raises(Failure, match=r"epoch \d.*--lr"):
+    with pytest.raises(Failure, match=r"epoch \d.*learning rate"):
         train_run(config, tmp_path / "a")
     with pytest.raises(UserError, match="not finished"):
         Run.open(tmp_path / "a")
@@ -146,7 +147,7 @@ def test_a_split_without_a_test_part_can_be_trained_on(digits):
     data = digits.data.take((~digits.data.is_test).nonzero().flatten())
     split = Split.make(data)
     model = train(small_model(QuantSpec()), split, epochs=1, batch_size=90)
-    assert set(evaluate(model, split)) == {"train", "held_out"}
+    assert set(evaluate(model, split)["parts"]) == {"train", "held_out"}
 
 
 def test_training_starts_from_the_full_precision_twin(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qunlearn.cli.output import print_accuracies, print_json
+from qunlearn.cli.output import print_figures, print_json
 from qunlearn.cli.settings import Json, OutFolder, with_settings
 from qunlearn.training.config import AdoptConfig
 
@@ -32,5 +32,5 @@ def command(
     if json:
         print_json({"run": str(run.path), "metrics": run.metrics, **run.info})
     else:
-        print_accuracies(run.metrics, str(run.path))
+        print_figures(run.metrics, str(run.path))
         print(run.info["held_out_check"])

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from qunlearn.cli.output import print_accuracies, print_json
+from qunlearn.cli.output import print_figures, print_json
 from qunlearn.cli.settings import Json, RunFolder, with_settings
 from qunlearn.training.config import EvaluateConfig
 
 
 @with_settings(EvaluateConfig)
 def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> None:
-    """Measure a run's accuracy on every part of its split.
+    """Measure a run on every part of its split, and beside a retrained one.
 
-    Without augmentation, and without moving BatchNorm. Every sample's hash is checked against the
-    run's manifest first.
+    Accuracy on what was forgotten (FA), retained (RA) and on the test part (TA), and the share of
+    forgotten samples that a membership attack takes for unseen (MIA). None of them is good high or
+    low: a network retrained without those samples sets the mark, and AG is the mean gap to it.
+    Without augmentation, and without moving BatchNorm.
 
-    Example:
+    Examples:
       qunlearn evaluate runs/original
+
+      qunlearn evaluate runs/oeu --reference runs/retrain
     """
     from qunlearn.training.evaluate import evaluate_run
 
-    metrics = evaluate_run(run, data_dir=settings.data_dir, factory=settings.model)
+    metrics = evaluate_run(
+        run,
+        data_dir=settings.data_dir,
+        factory=settings.model,
+        reference=settings.reference,
+        seed=settings.seed,
+        exact=settings.exact,
+        vector=settings.vector,
+    )
     if json:
         print_json({"run": str(run), "metrics": metrics})
     else:
-        print_accuracies(metrics, str(run))
+        print_figures(metrics, str(run))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qunlearn.cli.output import print_accuracies, print_json
+from qunlearn.cli.output import print_figures, print_json
 from qunlearn.cli.settings import Json, OutFolder, with_settings
 from qunlearn.methods.config import ForgetConfig
 
@@ -35,4 +35,4 @@ def command(
         print_json({"run": str(run.path), "metrics": run.metrics, **run.info})
     else:
         seconds = run.info["seconds"]["forgetting"]
-        print_accuracies(run.metrics, f"{run.path}: {run.info['method']} ({seconds:.0f} s)")
+        print_figures(run.metrics, f"{run.path}: {run.info['method']} ({seconds:.0f} s)")

@@ -16,9 +16,10 @@ COMMANDS = {
     "train": "Train a low-bit network and keep it in a run folder.",
     "adopt": "Make a run from a model that was trained elsewhere.",
     "forget": "Make a run's network forget samples, and keep the new network.",
+    "compare": "Compare methods of forgetting with Retrain, over several seeds.",
     "methods": "List the methods of forgetting, with their settings.",
     "explain": "Show where forgetting and retaining were in conflict.",
-    "evaluate": "Measure a run's accuracy on every part of its split.",
+    "evaluate": "Measure a run on every part of its split, and beside a retrained one.",
     "describe": "Show a run's layers, bits, scales and size.",
     "demo": "See it work on embedded data, in under a minute.",
 }

@@ -47,10 +47,44 @@ def print_table(
     Console().print(table)
 
 
-def print_accuracies(metrics: Mapping[str, Any], title: str = "") -> None:
-    """Print the accuracy on every part."""
-    rows = [
-        (part_name(part), f"{m['accuracy']:.2f} %", f"{m['samples']:,}")
-        for part, m in metrics.items()
-    ]
-    print_table(("part", "accuracy", "samples"), rows, title)
+def print_figures(metrics: Mapping[str, Any], title: str = "") -> None:
+    """Print what was measured: part by part, and the four figures of the field if there are any."""
+    parts = metrics["parts"]
+    before = metrics.get("before", {}).get("parts", {})
+    compared = any("agreement" in part for part in parts.values())
+    head = ["part", "accuracy", *(["before"] if before else []), "confidence", "entropy"]
+    head += ["as Retrain", "divergence"] if compared else []
+    rows = []
+    for name, part in parts.items():
+        row = [part_name(name), f"{part['accuracy']:.2f} %"]
+        row += [f"{before[name]['accuracy']:.2f} %"] if before else []
+        row += [f"{part['confidence']:.3f}", f"{part['entropy']:.3f}"]
+        row += [f"{part['agreement']:.2f} %", f"{part['divergence']:.4f}"] if compared else []
+        rows.append([*row, f"{part['samples']:,}"])
+    print_table([*head, "samples"], rows, title)
+    if "FA" in metrics:
+        print_scores(metrics)
+
+
+def print_scores(metrics: Mapping[str, Any]) -> None:
+    """Print FA, RA, TA and MIA beside what they were before, and Retrain's."""
+    names = ("FA", "RA", "TA", "MIA")
+    others = {"before": metrics.get("before"), "Retrain": metrics.get("reference")}
+    rows = [["this model", *(f"{metrics[name]:.2f}" for name in names)]]
+    rows += [[who, *(f"{m[n]:.2f}" for n in names)] for who, m in others.items() if m]
+    head = ["", *names]
+    if "AG" in metrics:
+        rows.append(["gap", *(f"{metrics['gaps'][name]:.2f}" for name in names)])
+        for row, value in zip(rows, (f"{metrics['AG']:.2f}", *[""] * 3), strict=False):
+            row.append(value)
+        head.append("AG")
+    print_table(head, rows)
+    if metrics.get("before") and metrics["RA"] < metrics["before"]["RA"] - LOST:
+        print(
+            f"The accuracy on what is retained fell from {metrics['before']['RA']:.1f} % to "
+            f"{metrics['RA']:.1f} %: the network is damaged; take a gentler setting."
+        )
+
+
+LOST = 20
+"""By how many points accuracy on the retained part may fall before a warning is due."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qunlearn.cli.output import print_accuracies, print_json
+from qunlearn.cli.output import print_figures, print_json
 from qunlearn.cli.settings import Json, OutFolder, with_settings
 from qunlearn.training.config import TrainConfig
 
@@ -31,4 +31,4 @@ def command(
         print_json({"run": str(run.path), "metrics": run.metrics, **run.info})
     else:
         seconds = run.info["seconds"]["training"]
-        print_accuracies(run.metrics, f"{run.path} ({seconds:.0f} s)")
+        print_figures(run.metrics, f"{run.path} ({seconds:.0f} s)")

@@ -11,20 +11,20 @@ from pydantic import BeforeValidator, Field
 from qunlearn.training.config import ComputeConfig, Config
 
 
-def _pairs(given: Any) -> Any:
+def pairs(given: Any) -> Any:
     """`[{"beta": 1}, "alpha=0.5"]`, from a file and from flags, as one table; the last wins."""
     if isinstance(given, Mapping):
         return dict(given)
-    pairs: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for entry in given:
         if isinstance(entry, Mapping):
-            pairs |= entry
+            found |= entry
             continue
         name, sign, value = str(entry).partition("=")
         if not sign or not name:
             raise ValueError("write --set NAME=VALUE, such as --set alpha=0.5")
-        pairs[name.strip().replace("-", "_")] = value.strip()
-    return pairs
+        found[name.strip()] = value.strip()
+    return found
 
 
 WAYS = {"random": "--random", "classes": "--class", "ids": "--ids", "where": "--where"}
@@ -86,7 +86,7 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     method: str = Field(
         "oeu", description="See `qunlearn methods`; or your own as package.module:name."
     )
-    settings: Annotated[dict[str, Any], BeforeValidator(_pairs)] = Field(
+    settings: Annotated[dict[str, Any], BeforeValidator(pairs)] = Field(
         default_factory=dict,
         description="A setting of the method, as alpha=0.5; may be given several times.",
         json_schema_extra={"flag": "--set", "metavar": "NAME=VALUE", "repeated": True},

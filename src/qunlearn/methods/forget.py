@@ -25,7 +25,13 @@ from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import Header, load, save, spec_of
 from qunlearn.training.config import ComputeConfig, OptimizerConfig
 from qunlearn.training.devices import leave_together, make_fabric
-from qunlearn.training.evaluate import data_config, evaluate, load_data
+from qunlearn.training.evaluate import (
+    data_config,
+    figures,
+    load_data,
+    measured_before,
+    predictions,
+)
 from qunlearn.training.train import check_fits
 
 Row = dict[str, Any]
@@ -135,7 +141,8 @@ def forget_run(config: ForgetConfig, out: Path) -> Run:
     fabric = make_fabric(config)
     moved = {"data_dir": config.data_dir, "metadata": config.metadata}
     data = data_config(origin, **config.data | {k: v for k, v in moved.items() if v is not None})
-    split = asked(Split.from_json(origin.split, load_data(data)), config)
+    then = Split.from_json(origin.split, load_data(data))
+    split = asked(then, config)
     wanted = hashlib.sha256("\n".join(split.requests[-1].ids).encode()).hexdigest()
     if config.asked not in ("", wanted):
         raise UserError(
@@ -164,6 +171,7 @@ def forget_run(config: ForgetConfig, out: Path) -> Run:
         method=config.method,
         settings=settings.model_dump(),
         factory=config.model,
+        before=measured_before(origin, model, then, split),
         info={"method": chosen.name, "origin": origin.info["model_sha256"]},
     )
     fabric.launch(work)
@@ -180,6 +188,7 @@ def _forget_into(
     method: str,
     settings: Mapping[str, Any],
     factory: str | None,
+    before: Mapping[str, Any],
     info: Mapping[str, Any],
 ) -> None:
     """What each process does: forget; the first keeps the result."""
@@ -197,7 +206,9 @@ def _forget_into(
     if first:
         started = time.perf_counter()
         save(run, result.model, header)
-        run.write_metrics(evaluate(result.model, split))
+        logits = predictions(result.model, split)
+        run.write_predictions(logits)
+        run.write_metrics(figures(logits, split) | {"before": before})
         seconds = {"forgetting": result.seconds, "evaluation": time.perf_counter() - started}
         run.finish({"seconds": {k: round(v, 3) for k, v in seconds.items()}, **info})
     leave_together(fabric)

@@ -4,7 +4,8 @@ config.toml         the settings; `qunlearn train --config` with it makes the ru
 split.json          the manifest: every sample's part and hash, and what was forgotten
 model.safetensors   the weights, with everything needed to build the model in the header
 history.jsonl       one line for each epoch
-metrics.json        accuracy on every part
+metrics.json        accuracy and the other figures
+predictions.safetensors   the model's outputs on every part that was measured
 run.json            versions, machine, timings; written last, so its presence means "complete"
 """
 
@@ -13,16 +14,23 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qunlearn.errors import UserError
 from qunlearn.store import toml
 from qunlearn.store.files import read, read_json, sha256, write_json, write_text
+from qunlearn.store.weights import read_tensors, write_weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CONFIG, SPLIT, MODEL = "config.toml", "split.json", "model.safetensors"
 HISTORY, METRICS, INFO = "history.jsonl", "metrics.json", "run.json"
+PREDICTIONS = "predictions.safetensors"
+PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, INFO)
 
 
 class Run:
@@ -92,6 +100,21 @@ class Run:
             )
         return cls(path)
 
+    @staticmethod
+    def is_complete(path: Path) -> bool:
+        """Whether there is a finished run."""
+        return (path / INFO).is_file()
+
+    @staticmethod
+    def discard(path: Path) -> None:
+        """Delete what an interrupted run left, and nothing else."""
+        if not path.is_dir():
+            return
+        strange = [p.name for p in path.iterdir() if p.name not in PARTS and p.is_dir()]
+        if strange or Run.is_complete(path):
+            raise UserError(f"The folder {str(path)!r} holds more than an unfinished run.")
+        shutil.rmtree(path)
+
     @property
     def model_path(self) -> Path:
         """Where the weights are."""
@@ -115,6 +138,16 @@ class Run:
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Keep the measurements."""
         write_json(self.path / METRICS, metrics)
+
+    def write_predictions(self, logits: Mapping[str, Tensor]) -> None:
+        """Keep the model's outputs on each part, from which every figure can be had again."""
+        write_weights(self.path / PREDICTIONS, logits, {"parts": list(logits)})
+
+    @property
+    def predictions(self) -> dict[str, Tensor]:
+        """The model's outputs on each part that was measured; empty if they were not kept."""
+        path = self.path / PREDICTIONS
+        return read_tensors(path) if path.is_file() else {}
 
     def finish(self, info: Mapping[str, Any]) -> None:
         """Keep timings and what they were measured on; the run is complete with this."""

@@ -233,6 +233,16 @@ class EvaluateConfig(DescribeConfig):
     """How a run is to be measured."""
 
     data_dir: Path | None = Field(None, description="Where the data set's files are now.")
+    reference: Path | None = Field(
+        None, description="A run retrained without what was forgotten, to compare with."
+    )
+    exact: bool = Field(
+        False, description="Attack with scikit-learn's SVC: the same figure, 50 times slower."
+    )
+    vector: bool = Field(
+        False, description="Also attack by the whole vector of probabilities; takes some seconds."
+    )
+    seed: int = Field(0, ge=0, description="Seed of the samples that the attacks learn from.")
 
 
 class DemoConfig(Config):

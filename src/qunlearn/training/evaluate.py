@@ -2,49 +2,120 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from qunlearn.data import ImageData, Split, load_dataset
-from qunlearn.metrics import accuracy
+from qunlearn.metrics import compare, measure, score
 from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import load
 from qunlearn.training.config import DataConfig
 from qunlearn.training.inference import predict
 from qunlearn.training.progress import Progress, downloading
 
+Logits = Mapping[str, Tensor]
 
-def evaluate(model: nn.Module, split: Split) -> dict[str, Any]:
+
+def evaluate(
+    model: nn.Module,
+    split: Split,
+    reference: nn.Module | None = None,
+    *,
+    seed: int = 0,
+    exact: bool = False,
+    vector: bool = False,
+) -> dict[str, Any]:
     """Measure a model on every part of a split, without augmentation and without moving it.
 
+    One forward pass for each sample serves all figures.
+
+    Args:
+        model: The model.
+        split: Says which samples, and which of them were to be forgotten.
+        reference: A model retrained without the forgotten samples, to compare with.
+        seed: Which retained and test samples the membership attacks learn from.
+        exact: Attack with scikit-learn's SVC rather than the faster solver of the same problem.
+        vector: Also attack by the whole vector of probabilities, which takes some seconds.
+
     Returns:
-        For each part of `split.measured()`, `accuracy` in percent and the number of `samples`.
+        `parts`: for each part of `split.measured()` the `accuracy` in percent, the number of
+        `samples`, the mean `entropy` and `confidence` in the truth. Where something was to be
+        forgotten, also FA, RA, TA and MIA in percent and the further `attacks`; and with a
+        reference AG, the `gaps` it is the mean of, and for each part the `agreement` and the
+        Jensen-Shannon `divergence`.
 
     Example:
         >>> import qunlearn as qu
-        >>> split = qu.Split.make(qu.load_dataset("digits", subset=100))
+        >>> split = qu.Split.random(qu.load_dataset("digits", subset=100))
         >>> model = qu.ModelSpec("resnet18", classes=10, channels=1, size=8, width=0.125).build()
-        >>> evaluate(model, split)["test"]["samples"]
-        450
+        >>> scores = evaluate(model, split, reference=model)
+        >>> scores["parts"]["test"]["samples"], scores["AG"]
+        (450, 0.0)
     """
+    logits = predictions(model, split)
+    others = None if reference is None else predictions(reference, split)
+    return figures(logits, split, others, seed=seed, exact=exact, vector=vector)
+
+
+def predictions(model: nn.Module, split: Split) -> dict[str, Tensor]:
+    """The model's outputs on every part that is measured."""
     parts = split.measured()
-    results = {}
     with Progress("measuring", sum(map(len, parts.values()))) as progress:
-        for part, index in parts.items():
-            logits = predict(model, split.data, index, advance=progress.advance)
-            labels = split.data.labels[index]
-            results[part] = {"accuracy": accuracy(logits, labels), "samples": len(index)}
-    return results
+        return {
+            part: predict(model, split.data, index, advance=progress.advance)
+            for part, index in parts.items()
+        }
+
+
+def figures(
+    logits: Logits, split: Split, reference: Logits | None = None, **attack: Any
+) -> dict[str, Any]:
+    """Every figure that outputs allow, and those of a retrained model; see `evaluate`."""
+    labels = {part: split.data.labels[index] for part, index in split.measured().items()}
+    result: dict[str, Any] = {"parts": measure(logits, labels)}
+    if {"forget", "retain", "test"} <= labels.keys():
+        result = {**score(logits, labels, **attack), **result}
+        if reference is not None:
+            against = score(reference, labels, **attack)
+            compared = compare(result, against, logits, reference)
+            for part, alike in compared.pop("parts").items():
+                result["parts"][part] |= alike
+            result |= {**compared, "reference": against}
+    return result
 
 
 def evaluate_run(
-    path: Path, *, data_dir: Path | None = None, factory: str | None = None
+    path: Path,
+    *,
+    data_dir: Path | None = None,
+    factory: str | None = None,
+    reference: Path | None = None,
+    **attack: Any,
 ) -> dict[str, Any]:
     """Load a run's model and split, and measure it on the data that the run names."""
     run = Run.open(path)
-    return evaluate(load(path, factory), split_of(run, data_dir))
+    split = split_of(run, data_dir)
+    other = None if reference is None else load(reference, factory)
+    return evaluate(load(path, factory), split, other, **attack)
+
+
+def measured_before(run: Run, model: nn.Module, then: Split, split: Split) -> dict[str, Any]:
+    """The figures of a run's model on a later split, from the outputs that the run has kept.
+
+    They are computed anew where they are not kept, or samples were erased since.
+    """
+    kept = run.predictions
+    parts = then.measured()
+    if any(part not in kept or len(kept[part]) != len(index) for part, index in parts.items()):
+        return figures(predictions(model, split), split)
+    table = torch.empty(len(split.data), split.data.num_classes)
+    for part, index in parts.items():
+        table[index] = kept[part]
+    return figures({part: table[index] for part, index in split.measured().items()}, split)
 
 
 def split_of(run: Run, data_dir: Path | None = None) -> Split:

@@ -28,7 +28,7 @@ from qunlearn.training.config import (
     TrainConfig,
 )
 from qunlearn.training.devices import leave_together, make_fabric
-from qunlearn.training.evaluate import evaluate, load_data
+from qunlearn.training.evaluate import figures, load_data, predictions
 from qunlearn.training.loop import cross_entropy, optimize
 
 
@@ -131,7 +131,9 @@ def train_into(
     trained = time.perf_counter()
     if first:
         save(run, model, header)
-        run.write_metrics(evaluate(model, split))
+        logits = predictions(model, split)
+        run.write_predictions(logits)
+        run.write_metrics(figures(logits, split))
         done = time.perf_counter()
         seconds = {"training": trained - started, "evaluation": done - trained}
         rounded = {name: round(value, 3) for name, value in seconds.items()}

@@ -1,0 +1,1 @@
+"""Studies: many runs of forgetting, side by side."""

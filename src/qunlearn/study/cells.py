@@ -1,0 +1,80 @@
+"""The cells of a comparison: one run of forgetting each, made once and kept."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from qunlearn.errors import Failure
+from qunlearn.methods.config import ForgetConfig
+from qunlearn.methods.forget import forget_run
+from qunlearn.store.run import Run
+from qunlearn.training.progress import Progress
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method with its settings and its seed, and the folder that its run is kept in."""
+
+    method: str
+    seed: int
+    config: ForgetConfig
+    path: Path
+
+
+def run_cells(cells: Sequence[Cell], workers: int, title: str) -> list[Run]:
+    """Make those cells that are not there yet, `workers` of them at a time; all of them, in order.
+
+    A cell that was interrupted is made again from its start.
+    """
+    missing = [cell for cell in cells if not Run.is_complete(cell.path)]
+    with Progress(title, len(cells), len(missing) > 0) as progress:
+        progress.advance(len(cells) - len(missing))
+        for cell in _made(missing, workers):
+            progress.show({f"{cell.method} seed": cell.seed})
+            progress.advance()
+    return [Run.open(cell.path) for cell in cells]
+
+
+def _made(cells: Sequence[Cell], workers: int) -> Iterable[Cell]:
+    """The cells as they get done."""
+    if workers == 1:
+        for cell in cells:
+            _make(cell)
+            yield cell
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        waiting = {pool.submit(_make, cell): cell for cell in cells}
+        try:
+            for done in as_completed(waiting):
+                done.result()
+                yield waiting[done]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _make(cell: Cell) -> None:
+    if cell.config.threads:
+        torch.set_num_threads(cell.config.threads)
+    Run.discard(cell.path)
+    try:
+        forget_run(cell.config, cell.path)
+    except Failure as failure:
+        raise Failure(f"{cell.method} with seed {cell.seed}: {failure}") from None
+
+
+def figures_of(run: Run) -> dict[str, Any]:
+    """What a cell's run says of itself, as a table keeps it."""
+    return {
+        "metrics": run.metrics,
+        "seconds": run.info["seconds"]["forgetting"],
+        "settings": run.config["settings"],
+    }

@@ -1,0 +1,104 @@
+"""`qunlearn compare`: every method on one request, beside Retrain, over several seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from qunlearn.errors import UserError
+from qunlearn.methods import find_method
+from qunlearn.methods.config import ForgetConfig
+from qunlearn.methods.forget import asked, inherited, recipe_of, settings_of
+from qunlearn.store.run import Run
+from qunlearn.store.study import StudyFolder
+from qunlearn.study.cells import Cell, figures_of, run_cells
+from qunlearn.study.config import PLACE, CompareConfig
+from qunlearn.study.table import Entry, table_of
+from qunlearn.study.tune import tuned
+from qunlearn.training.evaluate import figures, split_of
+
+
+def compare_run(config: CompareConfig, out: Path) -> dict[str, Any]:
+    """Make what is missing of a comparison, and keep its table in `out`."""
+    names = ["retrain", *config.names]
+    given = {name: config.settings_for(name) for name in names}
+    check(config, given)
+    folder = StudyFolder.open_or_create(out, config.to_dict())
+    seeds = range(config.seeds)
+    retrains = run_cells(
+        [cell(config, out, "retrain", seed, given["retrain"]) for seed in seeds],
+        config.workers,
+        "retraining",
+    )
+    trials = {}
+    if config.tune:
+        for name in config.names:
+            chosen, count = tuned(config, folder, name, given[name], retrains[0])
+            given[name], trials[name] = chosen, count
+    cells = [cell(config, out, name, seed, given[name]) for name in config.names for seed in seeds]
+    runs = run_cells(cells, config.workers, "comparing")
+    check_origin([*retrains, *runs], Run.open(config.run))
+    split = split_of(retrains[0], config.data_dir)
+    entries = [
+        Entry("retrain", seed, figures_of(run), run.predictions, 0)
+        for seed, run in enumerate(retrains)
+    ]
+    entries += [
+        Entry(
+            each.method,
+            each.seed,
+            against(run, retrains[each.seed], split),
+            run.predictions,
+            trials.get(each.method, 0),
+        )
+        for each, run in zip(cells, runs, strict=True)
+    ]
+    table = {
+        "request": split.requests[-1].kind,
+        "detail": dict(split.requests[-1].detail),
+        "parts": {part: len(index) for part, index in split.measured().items()},
+        "seeds": config.seeds,
+        "select": config.select if config.tune else None,
+        "original": retrains[0].metrics["before"],
+        **table_of(entries, split),
+    }
+    folder.write_table(table)
+    return table
+
+
+def cell(
+    config: CompareConfig, out: Path, name: str, seed: int, settings: Mapping[str, Any]
+) -> Cell:
+    """One cell: its settings, and where its run is kept."""
+    values = {**config.origin(), "method": name, "settings": {**settings, "seed": seed}}
+    path = out / PLACE / name.replace(":", ".") / f"seed{seed}"
+    return Cell(name, seed, ForgetConfig.parse(values), path)
+
+
+def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise whatever is wrong with the request or the settings before anything is made."""
+    origin = Run.open(config.run)
+    asked(split_of(origin, config.data_dir), config)
+    for name, settings in given.items():
+        method = find_method(name)
+        settings_of(method, {**inherited(recipe_of(origin.config), method), **settings})
+    if not given.keys() - {"retrain"}:
+        raise UserError("There is nothing to compare with Retrain; name a method with --methods.")
+
+
+def check_origin(runs: Sequence[Run], origin: Run) -> None:
+    """Refuse cells that were made from another network than the one that is there now."""
+    for run in runs:
+        if run.info["origin"] != origin.info["model_sha256"]:
+            raise UserError(
+                f"The cell {str(run.path)!r} was made from another network than "
+                f"{str(origin.path)!r} holds now; name a new folder with --out."
+            )
+
+
+def against(run: Run, retrain: Run, split: Any) -> dict[str, Any]:
+    """A cell's figures with the gaps to the Retrain of its seed."""
+    whole = figures_of(run)
+    compared = figures(run.predictions, split, retrain.predictions)
+    return {**whole, "metrics": {**whole["metrics"], **compared}}

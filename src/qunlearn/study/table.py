@@ -1,0 +1,101 @@
+"""A comparison's table: means and intervals over seeds, gaps to Retrain, the noise floor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qunlearn.data import Split
+from qunlearn.metrics import auc, average_gap, lira, margin, mean_interval, tpr_at_fpr
+from qunlearn.metrics.gap import SCORES
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One finished cell."""
+
+    method: str
+    seed: int
+    figures: Mapping[str, Any]
+    predictions: Mapping[str, Tensor]
+    trials: int
+
+
+def table_of(entries: Sequence[Entry], split: Split) -> dict[str, Any]:
+    """The rows of the table, Retrain first, and the noise floor.
+
+    Each figure is given as `[mean, half the 95 % interval]`; the interval of one seed is None.
+    """
+    retrains = [entry for entry in entries if entry.method == "retrain"]
+    names = list(dict.fromkeys(entry.method for entry in entries))
+    rows = []
+    for name in names:
+        own = [entry for entry in entries if entry.method == name]
+        rows.append(_row(name, own, retrains, split))
+    ranked = sorted(rows[1:], key=lambda row: row["AG"][0])
+    for place, row in zip(("best", "runner-up"), ranked, strict=False):
+        row["place"] = place
+    return {"rows": rows, "noise_floor": noise_floor(retrains)}
+
+
+def _row(
+    name: str, own: Sequence[Entry], retrains: Sequence[Entry], split: Split
+) -> dict[str, Any]:
+    metrics = [entry.figures["metrics"] for entry in own]
+    references = {entry.seed: entry for entry in retrains}
+    row: dict[str, Any] = {
+        "method": name,
+        "seeds": len(own),
+        "trials": own[0].trials,
+        "settings": own[0].figures["settings"],
+    }
+    row |= {score: _mean([m[score] for m in metrics]) for score in SCORES}
+    shares = [
+        100 * entry.figures["seconds"] / references[entry.seed].figures["seconds"] for entry in own
+    ]
+    row |= {"seconds": _mean([e.figures["seconds"] for e in own]), "runtime": _mean(shares)}
+    row["cells"] = [dict(entry.figures) | {"seed": entry.seed} for entry in own]
+    if name != "retrain":
+        gaps = {score: _mean([m["gaps"][score] for m in metrics]) for score in SCORES}
+        row |= {"gaps": gaps, "AG": _mean([m["AG"] for m in metrics])}
+        for key in ("agreement", "divergence"):
+            parts = metrics[0]["parts"]
+            row[key] = {part: _mean([m["parts"][part][key] for m in metrics]) for part in parts}
+    else:
+        row |= {"gaps": {score: [0.0, None] for score in SCORES}, "AG": [0.0, None]}
+    if len(retrains) >= 3 and name != "retrain":
+        row["lira"] = lira_of(own, retrains, split)
+    return row
+
+
+def noise_floor(retrains: Sequence[Entry]) -> dict[str, Any] | None:
+    """The average gap between Retrains that differ in their seed alone; None with a single one."""
+    gaps = [
+        average_gap(a.figures["metrics"], b.figures["metrics"])
+        for i, a in enumerate(retrains)
+        for b in retrains[i + 1 :]
+    ]
+    return {"AG": _mean(gaps), "pairs": len(gaps)} if gaps else None
+
+
+def lira_of(own: Sequence[Entry], retrains: Sequence[Entry], split: Split) -> dict[str, Any]:
+    """Per-sample LiRA: each cell judged by the other seeds' Retrains, against its own seed's."""
+    labels = split.data.labels[split.forget]
+    confidence = {r.seed: margin(r.predictions["forget"], labels) for r in retrains}
+    areas, rates = [], []
+    for entry in own:
+        others = torch.stack([c for seed, c in confidence.items() if seed != entry.seed])
+        null = lira(confidence[entry.seed], others)
+        found = lira(margin(entry.predictions["forget"], labels), others)
+        areas.append(auc(found, null))
+        rates.append(100 * tpr_at_fpr(found, null))
+    return {"AUC": _mean(areas), "TPR at 1 % FPR": _mean(rates)}
+
+
+def _mean(values: Sequence[float]) -> list[float | None]:
+    mean, half = mean_interval(values)
+    return [mean, half if len(values) > 1 else None]

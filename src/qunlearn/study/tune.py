@@ -1,0 +1,82 @@
+"""Searching a method's settings within its published range, on one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from qunlearn.errors import UserError
+from qunlearn.methods import find_method
+from qunlearn.methods.config import ForgetConfig
+from qunlearn.metrics import average_gap
+from qunlearn.store.run import Run
+from qunlearn.store.study import StudyFolder
+from qunlearn.study.cells import Cell, run_cells
+from qunlearn.study.config import CompareConfig
+
+
+def tuned(
+    config: CompareConfig,
+    folder: StudyFolder,
+    name: str,
+    given: Mapping[str, Any],
+    retrain: Run,
+) -> tuple[dict[str, Any], int]:
+    """The settings that were best, and how many trials it took; the first trial is the default's.
+
+    Finished trials are kept, and a search that was interrupted goes on where it was.
+    """
+    method = find_method(name)
+    searched = {k: v for k, v in method.config.search.items() if k not in given}
+    if not searched:
+        return dict(given), 0
+    optuna = _optuna()
+    space = {
+        k: optuna.distributions.FloatDistribution(v.low, v.high, log=v.log)
+        for k, v in searched.items()
+    }
+    study = optuna.create_study()
+    for number in range(config.tune):
+        study.sampler = optuna.samplers.TPESampler(seed=number)  # so that it can go on from here
+        if number == 0:
+            study.enqueue_trial({k: method.config.model_fields[k].default for k in searched})
+        trial = study.ask(space)
+        settings = {**given, **trial.params, "seed": 0}
+        values = {**config.origin(), "method": name, "settings": settings}
+        path = folder.path / "trials" / name.replace(":", ".") / f"{number}"
+        (run,) = run_cells(
+            [Cell(name, 0, ForgetConfig.parse(values), path)], 1, f"{name}, trial {number + 1}"
+        )
+        study.tell(trial, distance(run, retrain, config.select))
+    return {**given, **study.best_params}, config.tune
+
+
+def distance(run: Run, retrain: Run, select: str) -> float:
+    """How far a trial is from what is wanted; smaller is better.
+
+    The oracle looks at Retrain: AG. Otherwise nothing is looked at that somebody without a Retrain
+    would not have: the forget set should look as the held-out part did before anything was
+    forgotten, in accuracy and confidence; what is retained and held out, as each did itself.
+    """
+    now, before = run.metrics, run.metrics["before"]
+    if select == "oracle":
+        return average_gap(now, retrain.metrics)
+    unseen, parts = before["parts"]["held_out"], now["parts"]
+    total = (
+        abs(parts["forget"]["accuracy"] - unseen["accuracy"])
+        + abs(now["RA"] - before["RA"])
+        + abs(parts["held_out"]["accuracy"] - unseen["accuracy"])
+        + 100 * abs(parts["forget"]["confidence"] - unseen["confidence"])
+    )
+    return float(total) / 4
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise UserError(
+            "--tune needs optuna, which is not installed; run: pip install 'qunlearn[tune]'."
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
