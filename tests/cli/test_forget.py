@@ -213,3 +213,27 @@ def test_a_run_without_a_split_and_no_run_at_all(qunlearn, run_folder, tmp_path)
     assert "'run' is missing; name it after the command" in refuse(
         qunlearn, tmp_path, "forget", *words
     )
+
+
+def test_compare_prints_the_table_and_json(qunlearn, run_folder, tmp_path):
+    words = ("compare", run_folder, "--random", 0.1, "--methods", "ga", "--seeds", 2)
+    words += ("--set", "retrain.epochs=1", "--set", "ga.epochs=1", "--threads", 1)
+    code, out, _ = qunlearn(*words, "--out", tmp_path / "t")
+    assert code == 0
+    assert all(word in out for word in ("retrain", "ga", "Noise floor", "2 seed(s)"))
+    code, out, _ = qunlearn(*words, "--out", tmp_path / "t", "--json")
+    assert json.loads(out) == json.loads((tmp_path / "t" / "table.json").read_text())
+    assert "compared" in refuse(qunlearn, tmp_path, *words, "--set", "ft.lr=1", "--out", "x")
+
+
+def test_evaluate_beside_a_retrained_run(qunlearn, run_folder, tmp_path):
+    for name in ("ft", "retrain"):
+        words = ("forget", run_folder, "--random", 0.1, "--method", name, *FAST)
+        assert qunlearn(*words, "--out", tmp_path / name)[0] == 0
+    words = ("evaluate", tmp_path / "ft", "--reference", tmp_path / "retrain")
+    code, out, _ = qunlearn(*words)
+    assert code == 0
+    assert all(word in out for word in ("AG", "MIA", "gap", "Retrain"))
+    found = json.loads(qunlearn(*words, "--json", "--vector", "--exact")[1])["metrics"]
+    assert found["AG"] == sum(found["gaps"].values()) / 4
+    assert "vector" in found["attacks"]

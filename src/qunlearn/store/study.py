@@ -12,8 +12,8 @@ from qunlearn.store.files import read, read_json, write_json, write_text
 from qunlearn.store.run import Run
 
 CONFIG, TABLE = "compare.toml", "table.json"
-MAY_CHANGE = ("workers", "threads", "methods", "seeds")
-"""Settings that a study may be gone on with differently: they only say what is made when."""
+MAY_CHANGE = ("workers", "threads", "methods", "seeds", "settings")
+"""What a study may be gone on with differently; a cell with other settings is refused by itself."""
 
 
 class StudyFolder:

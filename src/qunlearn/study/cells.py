@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from qunlearn.errors import Failure
+from qunlearn.errors import Failure, UserError
+from qunlearn.methods import find_method
 from qunlearn.methods.config import ForgetConfig
-from qunlearn.methods.forget import forget_run
+from qunlearn.methods.forget import forget_run, inherited, recipe_of, settings_of
 from qunlearn.store.run import Run
 from qunlearn.training.progress import Progress
 
@@ -27,12 +28,30 @@ class Cell:
     config: ForgetConfig
     path: Path
 
+    def check(self) -> None:
+        """Raise if the folder holds a finished run that was made with other settings."""
+        if not Run.is_complete(self.path):
+            return
+        recipe = recipe_of(Run.open(self.config.run).config)
+        method = find_method(self.method)
+        given = self.config.method_settings
+        wanted = settings_of(method, inherited(recipe, method) | given).to_dict()
+        found = Run.open(self.path).config["settings"]
+        for name in sorted(wanted.keys() | found.keys()):
+            if wanted.get(name) != found.get(name):
+                raise UserError(
+                    f"The cell {str(self.path)!r} was made with {name} = {found.get(name)!r}, not "
+                    f"{wanted.get(name)!r}; remove it, or name a new folder with --out."
+                )
+
 
 def run_cells(cells: Sequence[Cell], workers: int, title: str) -> list[Run]:
     """Make those cells that are not there yet, `workers` of them at a time; all of them, in order.
 
     A cell that was interrupted is made again from its start.
     """
+    for cell in cells:
+        cell.check()
     missing = [cell for cell in cells if not Run.is_complete(cell.path)]
     with Progress(title, len(cells), len(missing) > 0) as progress:
         progress.advance(len(cells) - len(missing))

@@ -1,0 +1,234 @@
+"""Comparisons: what is made, what is reused, and what the table says."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from qunlearn.errors import UserError
+from qunlearn.metrics import average_gap, mean_interval
+from qunlearn.store.run import Run
+from qunlearn.study import tune
+from qunlearn.study.compare import compare_run
+from qunlearn.study.config import CompareConfig
+from qunlearn.study.table import Entry, noise_floor, table_of
+from qunlearn.study.tune import distance
+from qunlearn.training.evaluate import evaluate, split_of
+
+QUICK = {
+    "random": 0.1,
+    "methods": "ft,ga",
+    "settings": {"retrain.epochs": 1, "ft.epochs": 1, "ga.epochs": 1},
+    "threads": 1,
+}
+
+
+def config(run_folder, **other):
+    return CompareConfig.parse({"run": run_folder, **QUICK, **other})
+
+
+@pytest.fixture(scope="module")
+def compared(run_folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("compare") / "table"
+    return out, compare_run(config(run_folder), out)
+
+
+def untimed(table):
+    """The table without what depends on the clock."""
+    text = json.loads(json.dumps(table))
+    for row in text["rows"]:
+        row.pop("seconds"), row.pop("runtime")
+        for cell in row["cells"]:
+            cell.pop("seconds")
+    return text
+
+
+def test_every_figure_is_the_cells_own(compared, run_folder):
+    out, table = compared
+    assert [row["method"] for row in table["rows"]] == ["retrain", "ft", "ga"]
+    retrain, ft, _ = table["rows"]
+    runs = {
+        name: [Run.open(out / "cells" / name / f"seed{seed}") for seed in range(3)]
+        for name in ("retrain", "ft")
+    }
+    for row, name in ((retrain, "retrain"), (ft, "ft")):
+        for score in ("FA", "RA", "TA", "MIA"):
+            values = [run.metrics[score] for run in runs[name]]
+            assert row[score] == pytest.approx(list(mean_interval(values)))
+    gaps = [
+        average_gap(a.metrics, b.metrics) for a, b in zip(runs["ft"], runs["retrain"], strict=True)
+    ]
+    assert ft["AG"] == pytest.approx(list(mean_interval(gaps)))
+    assert retrain["AG"][0] == 0
+    assert retrain["runtime"][0] == 100
+    assert {row.get("place") for row in table["rows"]} == {None, "best", "runner-up"}
+    assert set(ft["lira"]) == {"AUC", "TPR at 1 % FPR"}
+    assert table["noise_floor"]["pairs"] == 3
+
+
+def test_seeds_share_the_request_and_differ_in_the_network(compared):
+    out, _ = compared
+    runs = [Run.open(out / "cells" / "retrain" / f"seed{seed}") for seed in range(3)]
+    assert len({run.split for run in runs}) == 1
+    assert len({run.info["model_sha256"] for run in runs}) == 3
+
+
+def test_a_second_call_makes_nothing_anew(compared, run_folder):
+    out, table = compared
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("run.json")}
+    again = compare_run(config(run_folder, workers=2), out)
+    assert again == table
+    assert before == {path: path.stat().st_mtime_ns for path in out.rglob("run.json")}
+
+
+def test_more_seeds_and_methods_are_added_to_what_is_there(compared, run_folder, tmp_path):
+    out, _ = compared
+    copy = shutil.copytree(out, tmp_path / "more")
+    settings = {"retrain.epochs": 1, "ga.epochs": 1, "l1-sparse.epochs": 1}
+    other = config(run_folder, methods="ga,l1-sparse", seeds=2, settings=settings)
+    assert [row["method"] for row in compare_run(other, copy)["rows"]][1:] == ["ga", "l1-sparse"]
+    with pytest.raises(UserError, match="was made with epochs = 1, not 2"):
+        compare_run(config(run_folder, settings={**QUICK["settings"], "ga.epochs": 2}), copy)
+
+
+def test_another_question_is_refused(compared, run_folder):
+    out, _ = compared
+    with pytest.raises(UserError, match=r"holds a comparison with random = 0\.1, not 0\.2"):
+        compare_run(config(run_folder, random=0.2), out)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_in_the_middle_and_started_again_gives_the_same_table(
+    compared, run_folder, tmp_path, workers
+):
+    _, table = compared
+    words = ["compare", run_folder, "--random", "0.1", "--methods", "ft,ga", "--threads", "1"]
+    words += ["--workers", workers, "--out", tmp_path / "killed", "--json"]
+    for name, value in QUICK["settings"].items():
+        words += ["--set", f"{name}={value}"]
+    command = [sys.executable, "-m", "qunlearn.cli.main", *map(str, words)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while len(list((tmp_path / "killed").rglob("run.json"))) < 2:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    done = len(list((tmp_path / "killed").rglob("run.json")))
+    assert done < 9
+    finished = subprocess.run(command, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    assert untimed(json.loads(finished.stdout)) == untimed(table)
+
+
+def test_a_network_that_was_made_anew_is_noticed(compared, run_folder, tmp_path):
+    out, _ = compared
+    copy = shutil.copytree(out, tmp_path / "copy")
+    info = json.loads((copy / "cells" / "ft" / "seed0" / "run.json").read_text())
+    info["origin"] = "0" * 64
+    (copy / "cells" / "ft" / "seed0" / "run.json").write_text(json.dumps(info))
+    with pytest.raises(UserError, match="another network"):
+        compare_run(config(run_folder), copy)
+
+
+def entry(method, seed, scores, seconds=10.0):
+    metrics = dict(zip(("FA", "RA", "TA", "MIA"), scores, strict=True))
+    return Entry(method, seed, {"metrics": metrics, "seconds": seconds, "settings": {}}, {}, 0)
+
+
+def test_the_noise_floor_is_the_gap_among_retrains():
+    retrains = [
+        entry("retrain", seed, scores)
+        for seed, scores in enumerate([(80, 99, 75, 30), (82, 99, 75, 32), (80, 99, 75, 30)])
+    ]
+    floor = noise_floor(retrains)
+    assert floor["AG"][0] == pytest.approx((1 + 0 + 1) / 3)
+    assert noise_floor(retrains[:1]) is None
+
+
+def test_a_single_seed_has_no_interval_and_no_floor(digits):
+    table = table_of([entry("retrain", 0, (80, 99, 75, 30))], digits.forget_random(0.1))
+    assert table["rows"][0]["FA"] == [80, None]
+    assert table["noise_floor"] is None
+
+
+def test_the_search_starts_at_the_default_stays_in_range_and_goes_on(run_folder, tmp_path):
+    settings = {"retrain.epochs": 1, "ft.epochs": 1}
+    asked = {"methods": "ft", "seeds": 1, "tune": 3, "settings": settings, "select": "oracle"}
+    table = compare_run(config(run_folder, **asked), tmp_path / "a")
+    trials = [Run.open(path.parent) for path in (tmp_path / "a" / "trials").rglob("run.json")]
+    trials.sort(key=lambda run: int(run.path.name))
+    rates = [run.config["settings"]["lr"] for run in trials]
+    assert rates[0] == 0.01
+    assert all(1e-3 <= rate <= 1e-1 for rate in rates)
+    assert len(set(rates)) == 3
+    retrain = Run.open(tmp_path / "a" / "cells" / "retrain" / "seed0")
+    best = min(trials, key=lambda run: average_gap(run.metrics, retrain.metrics))
+    row = table["rows"][1]
+    assert (row["trials"], table["select"]) == (3, "oracle")
+    assert row["settings"]["lr"] == best.config["settings"]["lr"]
+
+    shutil.rmtree(tmp_path / "a" / "trials" / "ft" / "2")
+    shutil.rmtree(tmp_path / "a" / "cells" / "ft")
+    again = compare_run(config(run_folder, **asked), tmp_path / "a")
+    assert untimed(again) == untimed(table)
+
+
+def test_what_the_search_looks_at(compared):
+    out, _ = compared
+    run = Run.open(out / "cells" / "ft" / "seed0")
+    retrain = Run.open(out / "cells" / "retrain" / "seed0")
+    assert distance(run, retrain, "oracle") == average_gap(run.metrics, retrain.metrics)
+    now, before = run.metrics["parts"], run.metrics["before"]["parts"]
+    expected = (
+        abs(now["forget"]["accuracy"] - before["held_out"]["accuracy"])
+        + abs(now["retain"]["accuracy"] - before["retain"]["accuracy"])
+        + abs(now["held_out"]["accuracy"] - before["held_out"]["accuracy"])
+        + 100 * abs(now["forget"]["confidence"] - before["held_out"]["confidence"])
+    ) / 4
+    assert distance(run, None, "heldout") == pytest.approx(expected)
+
+
+def test_without_optuna_the_remedy_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UserError, match=r"qunlearn\[tune\]"):
+        tune._optuna()
+
+
+def test_the_stored_predictions_give_the_runs_figures(compared, run_folder):
+    from qunlearn.training.checkpoint import load
+
+    out, _ = compared
+    run = Run.open(out / "cells" / "ft" / "seed0")
+    split = split_of(run)
+    fresh = evaluate(load(run.path), split)
+    assert {**fresh, "before": run.metrics["before"]} == run.metrics
+    assert set(run.predictions) == set(split.measured())
+    assert all(torch.isfinite(rows).all() for rows in run.predictions.values())
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"methods": "ft,fft"}, "Unknown method 'fft'"),
+        ({"methods": "ft,ft"}, "named twice"),
+        ({"methods": "retrain", "settings": {}}, "nothing to compare"),
+        ({"settings": {"lr": 1}}, "METHOD.NAME=VALUE"),
+        ({"settings": {"oeu.lr": 1}}, "'oeu', which is not compared"),
+        ({"settings": {"ft.rate": 1}}, "Unknown setting of ft, 'rate'"),
+        ({"settings": {"ft.lr": -1}}, "lr = -1"),
+        ({"random": None}, "Say what to forget"),
+        ({"random": 2.0}, "share to forget"),
+    ],
+)
+def test_what_is_asked_wrongly_is_said_before_anything_is_made(run_folder, tmp_path, asked, says):
+    with pytest.raises(UserError, match=says):
+        compare_run(config(run_folder, **asked), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
