@@ -214,9 +214,22 @@ def test_the_stored_predictions_give_the_runs_figures(compared, run_folder):
     assert all(torch.isfinite(rows).all() for rows in run.predictions.values())
 
 
+def test_variants_stand_side_by_side(run_folder, tmp_path):
+    settings = {"retrain.epochs": 1, "oeu.epochs": 1}
+    asked = {"methods": "oeu, oeu[alpha=0;pairing=once]", "seeds": 1, "settings": settings}
+    table = compare_run(config(run_folder, **asked), tmp_path / "a")
+    _, plain, ablated = table["rows"]
+    assert ablated["method"] == "oeu[alpha=0;pairing=once]"
+    assert (plain["settings"]["alpha"], ablated["settings"]["alpha"]) == (1.0, 0.0)
+    assert ablated["settings"]["pairing"] == "once"
+    assert plain["settings"]["epochs"] == ablated["settings"]["epochs"] == 1
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
+        ({"methods": "ft[lr"}, "cannot be read"),
+        ({"methods": "ft[lr]"}, "NAME=VALUE"),
         ({"methods": "ft,fft"}, "Unknown method 'fft'"),
         ({"methods": "ft,ft"}, "named twice"),
         ({"methods": "retrain", "settings": {}}, "nothing to compare"),

@@ -17,6 +17,8 @@ COMMANDS = {
     "adopt": "Make a run from a model that was trained elsewhere.",
     "forget": "Make a run's network forget samples, and keep the new network.",
     "compare": "Compare methods of forgetting with Retrain, over several seeds.",
+    "reproduce": "Make the paper's tables again, and print ours beside the paper's.",
+    "report": "Write a page that shows what a run or a comparison says.",
     "methods": "List the methods of forgetting, with their settings.",
     "explain": "Show where forgetting and retaining were in conflict.",
     "evaluate": "Measure a run on every part of its split, and beside a retrained one.",

@@ -92,7 +92,8 @@ def _flag(name: str, kind: type[Config]) -> inspect.Parameter:
             f" Default: {('yes' if default else 'no') if isinstance(default, bool) else default}."
         )
     if _extra(kind, name, "argument"):
-        given = Annotated[Path | None, typer.Argument(help=shown, show_default=False)]
+        argument = typer.Argument(help=shown, show_default=False)
+        given = Annotated[_read_as(field.annotation) | None, argument]
         return inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=given
         )

@@ -33,7 +33,7 @@ class Cell:
         if not Run.is_complete(self.path):
             return
         recipe = recipe_of(Run.open(self.config.run).config)
-        method = find_method(self.method)
+        method = find_method(self.config.method)
         given = self.config.method_settings
         wanted = settings_of(method, inherited(recipe, method) | given).to_dict()
         found = Run.open(self.path).config["settings"]

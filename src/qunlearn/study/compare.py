@@ -13,7 +13,7 @@ from qunlearn.methods.forget import asked, inherited, recipe_of, settings_of
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
 from qunlearn.study.cells import Cell, figures_of, run_cells
-from qunlearn.study.config import PLACE, CompareConfig
+from qunlearn.study.config import PLACE, CompareConfig, folder_name, variant
 from qunlearn.study.table import Entry, table_of
 from qunlearn.study.tune import tuned
 from qunlearn.training.evaluate import figures, split_of
@@ -71,8 +71,9 @@ def cell(
     config: CompareConfig, out: Path, name: str, seed: int, settings: Mapping[str, Any]
 ) -> Cell:
     """One cell: its settings, and where its run is kept."""
-    values = {**config.origin(), "method": name, "settings": {**settings, "seed": seed}}
-    path = out / PLACE / name.replace(":", ".") / f"seed{seed}"
+    values = {**config.origin(), "method": variant(name)[0]}
+    values["settings"] = {**settings, "seed": seed}
+    path = out / PLACE / folder_name(name) / f"seed{seed}"
     return Cell(name, seed, ForgetConfig.parse(values), path)
 
 
@@ -81,7 +82,7 @@ def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> None
     origin = Run.open(config.run)
     asked(split_of(origin, config.data_dir), config)
     for name, settings in given.items():
-        method = find_method(name)
+        method = find_method(variant(name)[0])
         settings_of(method, {**inherited(recipe_of(origin.config), method), **settings})
     if not given.keys() - {"retrain"}:
         raise UserError("There is nothing to compare with Retrain; name a method with --methods.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -22,7 +23,9 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
     panel: ClassVar[str] = "The comparison"
 
     methods: str = Field(
-        "all", description="Which methods, with commas between, as oeu,ft; Retrain is always there."
+        "all",
+        description="Which methods, with commas between; a variant as oeu[alpha=0]. Retrain is "
+        "always there.",
     )
     seeds: int = Field(3, ge=1, description="How many seeds; all forget the same samples.")
     settings: Annotated[dict[str, Any], BeforeValidator(pairs)] = Field(
@@ -54,9 +57,9 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
         """The methods beside Retrain, in the order of the table."""
         if self.methods == "all":
             return [m.name for m in all_methods() if m.name != "retrain"]
-        names = [name.strip() for name in self.methods.split(",") if name.strip()]
+        names = [n.strip() for n in re.split(r",(?![^\[]*\])", self.methods) if n.strip()]
         for name in names:
-            find_method(name)
+            find_method(variant(name)[0])
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice:
             raise UserError(f"The method {twice!r} is named twice in --methods; name it once.")
@@ -65,26 +68,55 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
     def settings_for(self, method: str) -> dict[str, Any]:
         """The settings given for one method."""
         own = {}
+        base, fixed = variant(method)
+        known = {"retrain", *(variant(name)[0] for name in self.names)}
         for spelt, value in self.settings.items():
             who, dot, name = spelt.rpartition(".")
             if not dot:
                 raise UserError(
                     f"--set {spelt}= names no method; write METHOD.NAME=VALUE, as oeu.lr=0.03."
                 )
-            if who not in ("retrain", *self.names):
+            if who not in known:
                 raise UserError(
                     f"--set {spelt}= speaks of {who!r}, which is not compared; compared are "
                     f"retrain, {', '.join(self.names)}."
                 )
-            if who == method:
+            if who == base:
                 own[name] = value
-        return own
+        return own | fixed
 
     def origin(self) -> dict[str, Any]:
         """What every cell is asked: the run, the samples, the machine."""
         shared = {*OriginConfig.model_fields, *RequestConfig.model_fields}
         shared |= set(ComputeConfig.model_fields)
         return {name: getattr(self, name) for name in shared if name in self.model_fields_set}
+
+
+def variant(name: str) -> tuple[str, dict[str, Any]]:
+    """A method and the settings that make a variant of it.
+
+    >>> variant("oeu[alpha=0; pairing=once]")
+    ('oeu', {'alpha': '0', 'pairing': 'once'})
+    >>> variant("ft")
+    ('ft', {})
+    """
+    found = re.fullmatch(r"([^\[\]]+?)\s*(?:\[([^\]]*)\])?", name)
+    if not found:
+        raise UserError(f"The method {name!r} cannot be read; write NAME or NAME[SETTING=VALUE].")
+    given = [part for part in (found[2] or "").split(";") if part.strip()]
+    try:
+        return found[1], pairs(given)
+    except ValueError as error:
+        raise UserError(f"The variant {name!r} cannot be read: {error}.") from None
+
+
+def folder_name(method: str) -> str:
+    """What a method's folder is called.
+
+    >>> folder_name("oeu[alpha=0; pairing=once]")
+    'oeu-alpha=0-pairing=once'
+    """
+    return re.sub(r"[^\w.=]+", "-", method).strip("-")
 
 
 PLACE = Path("cells")

@@ -12,7 +12,7 @@ from qunlearn.metrics import average_gap
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
 from qunlearn.study.cells import Cell, run_cells
-from qunlearn.study.config import CompareConfig
+from qunlearn.study.config import CompareConfig, folder_name, variant
 
 
 def tuned(
@@ -26,7 +26,7 @@ def tuned(
 
     Finished trials are kept, and a search that was interrupted goes on where it was.
     """
-    method = find_method(name)
+    method = find_method(variant(name)[0])
     searched = {k: v for k, v in method.config.search.items() if k not in given}
     if not searched:
         return dict(given), 0
@@ -42,8 +42,8 @@ def tuned(
             study.enqueue_trial({k: method.config.model_fields[k].default for k in searched})
         trial = study.ask(space)
         settings = {**given, **trial.params, "seed": 0}
-        values = {**config.origin(), "method": name, "settings": settings}
-        path = folder.path / "trials" / name.replace(":", ".") / f"{number}"
+        values = {**config.origin(), "method": method.name, "settings": settings}
+        path = folder.path / "trials" / folder_name(name) / f"{number}"
         (run,) = run_cells(
             [Cell(name, 0, ForgetConfig.parse(values), path)], 1, f"{name}, trial {number + 1}"
         )

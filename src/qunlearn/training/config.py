@@ -173,6 +173,11 @@ class QuantConfig(Config):
     init: Literal["published", "mse"] = Field(
         "published", description="How scales start: published formula, or mse (least squares)."
     )
+    keep: tuple[str, ...] = Field(
+        (),
+        description="A layer to leave in full precision, as fc or *.shortcut.*; may be repeated.",
+        json_schema_extra={"metavar": "LAYER", "repeated": True},
+    )
 
 
 class ModelConfig(Config):

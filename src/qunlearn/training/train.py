@@ -210,6 +210,7 @@ def quant_spec(config: QuantConfig) -> QuantSpec:
         per_channel=config.per_channel,
         first_last_bits=config.first_last_bits,
         init=config.init,
+        overrides=dict.fromkeys(config.keep),
     )
 
 

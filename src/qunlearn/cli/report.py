@@ -1,0 +1,39 @@
+"""`qunlearn report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qunlearn.cli.output import print_json
+from qunlearn.cli.settings import Json
+
+Folder = Annotated[Path, typer.Argument(help="A run that has forgotten, or a comparison.")]
+Reference = Annotated[
+    Path | None, typer.Option(help="For a run: that of Retrain on the same request.")
+]
+DataDir = Annotated[Path | None, typer.Option(help="Where the data set's files are now.")]
+
+
+def command(
+    folder: Folder, reference: Reference = None, data_dir: DataDir = None, json: Json = False
+) -> None:
+    """Write a page that shows what a run or a comparison says.
+
+    Writes report.html into the folder, one file that needs nothing else, and its figures as SVG and
+    PNG into figures/ beside it.
+
+    Examples:
+      qunlearn report runs/table
+
+      qunlearn report runs/oeu --reference runs/retrain
+    """
+    from qunlearn.report import report_folder
+
+    page = report_folder(folder, reference=reference, data_dir=data_dir)
+    if json:
+        print_json({"folder": str(folder), "page": str(page)})
+    else:
+        typer.echo(f"The report is in {page}.")

@@ -1,0 +1,177 @@
+"""`qunlearn reproduce`: the paper's experiments, at its size or at one that two cores finish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from qunlearn.errors import UserError, unknown
+from qunlearn.store.run import Run
+from qunlearn.study.compare import compare_run
+from qunlearn.study.config import CompareConfig, Select
+from qunlearn.study.paper import printed
+from qunlearn.training.config import ComputeConfig, TrainConfig
+from qunlearn.training.train import train_run
+
+Scale = Literal["small", "paper"]
+Variant = Literal["paper", "released"]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One block of a table: a network on a data set, and a request."""
+
+    dataset: str
+    scenario: str
+    model: str = "resnet18"
+    quantizer: str = "lsq+"
+    methods: str = "all"
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line and on disk."""
+        parts = (self.dataset, self.model, self.quantizer, self.scenario)
+        return "-".join(parts).replace(" ", "-").replace("%", "")
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """How it is asked."""
+        if self.scenario == "one class":
+            return {"classes": ("0",)}
+        return {"random": int(self.scenario.split()[1].rstrip("%")) / 100}
+
+
+SHARES = ("random 10%", "random 30%", "random 50%")
+ABLATED = "oeu,oeu[alpha=0],oeu[forget_loss=random-label],oeu[granularity=global]"
+ENTROPY = "oeu[alpha=0;beta=0],qmul,oeu"
+
+EXPERIMENTS: dict[str, tuple[Scenario, ...]] = {
+    "main": tuple(Scenario(d, s) for d in ("cifar10", "cifar100") for s in SHARES),
+    "ablation": (
+        Scenario("cifar100", "random 30%", methods=ABLATED),
+        Scenario("cifar10", "random 10%", methods=ABLATED),
+    ),
+    "class-wise": tuple(Scenario(d, "one class") for d in ("cifar10", "cifar100")),
+    "mobilenetv2": tuple(
+        Scenario(d, s, "mobilenetv2") for d in ("cifar10", "cifar100", "svhn") for s in SHARES
+    ),
+    "tiny-imagenet": (Scenario("tiny-imagenet", "random 10%"),),
+    "quantizers": tuple(
+        Scenario(d, "random 10%", quantizer=q)
+        for d in ("cifar100", "cifar10")
+        for q in ("none", "lsq+", "lsq", "pact", "dsq")
+    ),
+    "runtime": (Scenario("cifar10", "random 10%"),),
+    "entropy": (Scenario("cifar100", "random 10%", "mobilenetv2", methods=ENTROPY),),
+}
+"""The paper's tables and figures; the ablation and the quantizers on CIFAR-10 are ours."""
+
+
+class ReproduceConfig(ComputeConfig):
+    """How much of the paper is reproduced, and how."""
+
+    panel: ClassVar[str] = "The experiment"
+
+    what: str = Field(
+        ...,
+        description="main, ablation, class-wise, mobilenetv2, tiny-imagenet, quantizers, runtime "
+        "or entropy.",
+        json_schema_extra={"argument": True},
+    )
+    scale: Scale = Field(
+        "small", description="small (a quarter of the width, 5,000 images), or paper."
+    )
+    variant: Variant = Field(
+        "paper", description="paper, or released: bits and layers of the earlier public code."
+    )
+    cells: str | None = Field(
+        None, description="Only blocks whose name contains this, such as cifar10-resnet18."
+    )
+    data_dir: Path | None = Field(None, description="Where the data sets' files are.")
+    seeds: int = Field(2, ge=1, description="How many seeds.")
+    tune: int = Field(0, ge=0, description="Trials of the search for each method, on seed 0.")
+    select: Select = Field(
+        "oracle",
+        description="What the search looks at: Retrain (oracle), as the paper; or heldout.",
+    )
+    workers: int = Field(1, ge=1, description="How many cells to make at a time.")
+
+
+def reproduce(config: ReproduceConfig, out: Path) -> list[dict[str, Any]]:
+    """Make what is missing of an experiment; each block's table, with the paper's beside it."""
+    blocks = chosen(config)
+    results = []
+    for block in blocks:
+        recipe = recipe_of(block, config)
+        home = out / f"{block.dataset}-{block.model}-{block.quantizer}-{config.variant}"
+        original = home / "original"
+        if not Run.is_complete(original):
+            Run.discard(original)
+            train_run(TrainConfig.parse(recipe), original)
+        settings = {"retrain.epochs": 160} if config.scale == "paper" else {}
+        machine = {name: getattr(config, name) for name in ComputeConfig.model_fields}
+        asked = CompareConfig.parse(
+            {
+                **{k: v for k, v in machine.items() if v is not None},
+                **block.request,
+                "run": original,
+                "methods": block.methods,
+                "seeds": config.seeds,
+                "settings": settings,
+                "tune": config.tune,
+                "select": config.select,
+                "workers": config.workers,
+            }
+        )
+        # Blocks that ask the same of the same network share their cells, in whatever table.
+        table = compare_run(asked, home / block.scenario.replace(" ", "-").rstrip("%"))
+        figures = printed(config.what, block.dataset, block.scenario)
+        results.append({"block": block.name, "table": table, "paper": figures})
+    return results
+
+
+def chosen(config: ReproduceConfig) -> list[Scenario]:
+    """The blocks that are asked for."""
+    if config.what not in EXPERIMENTS:
+        raise unknown("experiment", config.what, EXPERIMENTS)
+    blocks = EXPERIMENTS[config.what]
+    found = [block for block in blocks if (config.cells or "") in block.name]
+    if not found:
+        raise UserError(
+            f"No block of {config.what!r} contains {config.cells!r}; blocks are "
+            f"{', '.join(block.name for block in blocks)}."
+        )
+    return found
+
+
+def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, Any]:
+    """How the original is trained."""
+    released = config.variant == "released"
+    mobile = block.model == "mobilenetv2"
+    recipe: dict[str, Any] = {
+        "dataset": block.dataset,
+        "model": block.model,
+        "quantizer": "lsq" if released and block.quantizer == "lsq+" else block.quantizer,
+        "weight_bits": 2 if mobile else 4,
+        "act_bits": 32 if mobile else 8 if released else 4,
+        "threads": config.threads,
+    }
+    if block.dataset != "digits":
+        recipe["data_dir"] = config.data_dir
+    if released:
+        recipe |= {"first_last_bits": 32, "keep": ("*.shortcut.*",) if not mobile else ()}
+    if config.scale == "paper":
+        return recipe | {"width": 0.5 if released and mobile else 1.0}
+    small: Mapping[str, Any] = {
+        "subset": 5000,
+        "width": 0.5 if mobile else 0.25,
+        "epochs": 80,
+        "batch_size": 64,
+        "lr": 0.05,
+        "warmup": 2,
+    }
+    return {**recipe, **small}
