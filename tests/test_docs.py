@@ -19,3 +19,10 @@ def test_the_readmes_program_runs(capsys):
     (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(program.replace("epochs=5", "epochs=1"), {})
     assert "times smaller" in capsys.readouterr().out
+
+
+def test_the_page_on_measuring_has_a_program_that_runs(capsys):
+    text = (ROOT / "docs" / "measuring.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(program, {})
+    assert capsys.readouterr().out == "50.0\n"

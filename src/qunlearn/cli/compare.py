@@ -29,13 +29,16 @@ def command(settings: CompareConfig, out: OutFolder = None, json: Json = False) 
       qunlearn compare runs/original --class 3 --methods oeu,ft --tune 8 --select oracle
       --workers 2 --threads 1 --out runs/classes
     """
+    from qunlearn.report import report_comparison
     from qunlearn.study.compare import compare_run
 
     table = compare_run(settings, out)
+    page = report_comparison(out, data_dir=settings.data_dir)
     if json:
         print_json(table)
     else:
         print_comparison(table)
+        print(f"The page that shows it: {page}")
 
 
 def print_comparison(table: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ COMMANDS = {
     "explain": "Show where forgetting and retaining were in conflict.",
     "evaluate": "Measure a run on every part of its split, and beside a retrained one.",
     "describe": "Show a run's layers, bits, scales and size.",
-    "demo": "See it work on embedded data, in under a minute.",
+    "demo": "See it work on embedded data, in about a minute.",
 }
 
 INTERRUPTED = 130

@@ -93,9 +93,11 @@ def _flag(name: str, kind: type[Config]) -> inspect.Parameter:
         )
     if _extra(kind, name, "argument"):
         argument = typer.Argument(help=shown, show_default=False)
-        given = Annotated[_read_as(field.annotation) | None, argument]
         return inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=given
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[_read_as(field.annotation) | None, argument],
         )
     spelt = _extra(kind, name, "flag")
     option = typer.Option(

@@ -87,3 +87,8 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def new_folder(prefix: str) -> Path:
+    """A new, empty folder among the temporary files."""
+    return Path(tempfile.mkdtemp(prefix=prefix))

@@ -29,14 +29,19 @@ class Cell:
     path: Path
 
     def check(self) -> None:
-        """Raise if the folder holds a finished run that was made with other settings."""
+        """Raise if the folder holds a finished run of another network or with other settings."""
         if not Run.is_complete(self.path):
             return
-        recipe = recipe_of(Run.open(self.config.run).config)
+        origin, run = Run.open(self.config.run), Run.open(self.path)
+        if run.info["origin"] != origin.info["model_sha256"]:
+            raise UserError(
+                f"The cell {str(self.path)!r} was made from another network than "
+                f"{str(origin.path)!r} holds now; name a new folder with --out."
+            )
         method = find_method(self.config.method)
-        given = self.config.method_settings
-        wanted = settings_of(method, inherited(recipe, method) | given).to_dict()
-        found = Run.open(self.path).config["settings"]
+        usual = inherited(recipe_of(origin.config), method)
+        wanted = settings_of(method, usual | self.config.method_settings).to_dict()
+        found = run.config["settings"]
         for name in sorted(wanted.keys() | found.keys()):
             if wanted.get(name) != found.get(name):
                 raise UserError(

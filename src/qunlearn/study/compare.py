@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ def compare_run(config: CompareConfig, out: Path) -> dict[str, Any]:
             given[name], trials[name] = chosen, count
     cells = [cell(config, out, name, seed, given[name]) for name in config.names for seed in seeds]
     runs = run_cells(cells, config.workers, "comparing")
-    check_origin([*retrains, *runs], Run.open(config.run))
     split = split_of(retrains[0], config.data_dir)
     entries = [
         Entry("retrain", seed, figures_of(run), run.predictions, 0)
@@ -86,16 +85,6 @@ def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> None
         settings_of(method, {**inherited(recipe_of(origin.config), method), **settings})
     if not given.keys() - {"retrain"}:
         raise UserError("There is nothing to compare with Retrain; name a method with --methods.")
-
-
-def check_origin(runs: Sequence[Run], origin: Run) -> None:
-    """Refuse cells that were made from another network than the one that is there now."""
-    for run in runs:
-        if run.info["origin"] != origin.info["model_sha256"]:
-            raise UserError(
-                f"The cell {str(run.path)!r} was made from another network than "
-                f"{str(origin.path)!r} holds now; name a new folder with --out."
-            )
 
 
 def against(run: Run, retrain: Run, split: Any) -> dict[str, Any]:

@@ -253,4 +253,7 @@ class EvaluateConfig(DescribeConfig):
 class DemoConfig(Config):
     """What of the demo can be chosen."""
 
+    out: Path | None = Field(
+        None, description="A new folder for its runs and its page; a temporary one by default."
+    )
     seed: int = Field(0, ge=0, description="Seed of the weights, the order and the augmentation.")

@@ -1,0 +1,215 @@
+"""The page of a comparison."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from qunlearn.errors import UserError
+from qunlearn.methods.explain import conflict_of
+from qunlearn.metrics.gap import SCORES
+from qunlearn.report.bars import gap_bars, runtime_bars
+from qunlearn.report.beside import Beside, beside_retrain
+from qunlearn.report.drawing import Drawn
+from qunlearn.report.gather import check_writable, keep, labels_of, outputs_before, outputs_of
+from qunlearn.report.heat import heat_map
+from qunlearn.report.html import Safe, join, page, section, tag
+from qunlearn.report.outputs import confidence_panel, ranked_panel
+from qunlearn.report.rows import comparison_table
+from qunlearn.report.sections import (
+    MARKS,
+    again_section,
+    answers_section,
+    cautions,
+    confidence_section,
+    conflict_section,
+    counted,
+    facts_of,
+    opening,
+    score_tiles,
+    tile,
+    tiles,
+)
+from qunlearn.report.verdict import Verdict
+from qunlearn.store.run import Run
+from qunlearn.store.study import CONFIG, TABLE, StudyFolder
+from qunlearn.study.config import PLACE
+from qunlearn.training.evaluate import split_of
+
+
+def report_comparison(path: Path, *, data_dir: Path | None = None) -> Path:
+    """Write the page of a comparison into its folder; returns where it is.
+
+    Args:
+        path: The folder that `qunlearn compare` wrote.
+        data_dir: Where the data set's files are now, if they were moved.
+    """
+    if not (path / TABLE).is_file():
+        raise UserError(
+            f"The comparison {str(path)!r} was not finished; give the same `qunlearn compare` "
+            "again, which goes on where it was."
+        )
+    check_writable(path)
+    folder = StudyFolder(path)
+    try:
+        content = folder.table
+        views = {row["method"]: view_of(row, content) for row in content["rows"][1:]}
+        best = min(content["rows"][1:], key=lambda row: row["AG"][0])
+        first = join(
+            _opening(path, content, views, best), section("The table", comparison_table(content))
+        )
+        gaps = {r["method"]: {s: r["gaps"][s][0] for s in SCORES} for r in content["rows"][1:]}
+        shares = {r["method"]: r["runtime"][0] for r in content["rows"][1:]}
+        settings = {r["method"]: r["settings"] for r in content["rows"]}
+        floor = content["noise_floor"]["AG"][0] if content["noise_floor"] else None
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"The file {str(path / TABLE)!r} is damaged; give the same `qunlearn compare` again."
+        ) from None
+    bars = gap_bars(gaps, floor), runtime_bars(shares)
+    runs = {name: run for name in settings if (run := _cell(path, name)) is not None}
+    outputs, drawn = _outputs(runs, data_dir)
+    conflicts = {
+        name: (heat_map(name, found), found.words())
+        for name, run in runs.items()
+        if any("conflict" in row for row in run.history)
+        for found in [conflict_of(run.path)]
+    }
+    info = next((run.info for run in runs.values()), {})
+    whole = page(
+        f"{path.name}: did the models forget?",
+        first,
+        _bars(*bars),
+        outputs,
+        conflict_section(conflicts),
+        again_section(
+            f"qunlearn compare --config {shlex.quote(str(path / CONFIG))} --out NEW",
+            settings,
+            {"seeds": ", ".join(map(str, range(content["seeds"]))), **facts_of(info)},
+            "This makes the comparison again in the folder NEW. The same seeds, thread count, "
+            "versions and processor give the same numbers, but for the times.",
+        ),
+    )
+    figures = [*bars, *drawn, *(figure for figure, _ in conflicts.values())]
+    return keep(path, whole, figures)
+
+
+def view_of(row: Mapping[str, Any], content: Mapping[str, Any]) -> Beside:
+    """A method beside Retrain, with what chance makes of Retrain itself."""
+    retrain = content["rows"][0]
+    pairs = list(combinations([cell["metrics"] for cell in retrain["cells"]], 2))
+    floors = {s: sum(abs(a[s] - b[s]) for a, b in pairs) / len(pairs) for s in SCORES if pairs}
+    floor = content["noise_floor"]
+    return Beside(
+        after={s: row[s][0] for s in SCORES},
+        before=content["original"],
+        retrain={s: retrain[s][0] for s in SCORES},
+        samples=content["parts"],
+        gap=row["AG"][0],
+        floor=floor["AG"][0] if floor else None,
+        floors=floors,
+    )
+
+
+def _opening(
+    path: Path, content: Mapping[str, Any], views: Mapping[str, Beside], best: Mapping[str, Any]
+) -> Safe:
+    name, verdicts = best["method"], {m: beside_retrain(view) for m, view in views.items()}
+    view = views[name]
+    floor = content["noise_floor"]
+    gap = {"noise floor": f"{floor['AG'][0]:.1f}"} if floor else {}
+    time = {"seconds": f"{best['seconds'][0]:,.1f}"}
+    shown = tiles(
+        *score_tiles(view.before, view.after, view.retrain),
+        tile("Mean gap to Retrain (AG)", f"{view.gap:.1f}", "points", gap),
+        tile("Time, as a share of Retrain's", f"{best['runtime'][0]:.0f}", "%", time),
+    )
+    return opening(
+        f"Comparison {path.name}",
+        f"{counted(len(views), 'method')} beside Retrain, {counted(content['seeds'], 'seed')}. "
+        f"{request_of(content)}",
+        f"Did the best method here, {name}, make the model forget?",
+        verdicts[name],
+        tag("h3", f"{name}: before, after, and what a retrained model does"),
+        shown,
+        cautions(verdicts[name]),
+        tag("h3", "Every method in a word"),
+        _each(verdicts),
+    )
+
+
+def _each(verdicts: Mapping[str, Verdict]) -> Safe:
+    return tag(
+        "ul",
+        *(
+            tag("li", f"{name}: ", tag("b", f"{MARKS[v.level]} {v.word}"), class_=v.level)
+            for name, v in verdicts.items()
+        ),
+        class_="each",
+    )
+
+
+def request_of(content: Mapping[str, Any]) -> str:
+    """What was to be forgotten, in a sentence."""
+    detail = ", ".join(f"{key} {value}" for key, value in content["detail"].items())
+    told = f"{content['request']}: {detail}" if detail else content["request"]
+    parts = content["parts"]
+    return f"To be forgotten: {parts['forget']:,} samples ({told}); kept: {parts['retain']:,}."
+
+
+def _bars(gaps: Drawn, times: Drawn) -> Safe:
+    return join(
+        section(
+            "How far from Retrain",
+            tag(
+                "p",
+                "The gaps of the four figures to Retrain's, laid end to end. Short is good; within "
+                "the noise floor a method cannot be told from Retrain.",
+            ),
+            gaps.html(),
+        ),
+        section(
+            "How long it takes",
+            tag(
+                "p",
+                "The time to forget as a share of the time to train anew without the samples. "
+                "Short is good; beyond the dashed line training anew would have been quicker.",
+            ),
+            times.html(),
+        ),
+    )
+
+
+def _outputs(runs: Mapping[str, Run], data_dir: Path | None) -> tuple[Safe, list[Drawn]]:
+    """The figures that are made from outputs, of the runs with seed 0 that are there."""
+    if not runs:
+        return Safe(""), []
+    some = next(iter(runs.values()))
+    split = split_of(some, data_dir)
+    labels, before = labels_of(split), outputs_before(some, split)
+    found = {n: o for n, run in runs.items() if (o := outputs_of(run, labels)) is not None}
+    retrain = found.pop("retrain", None)
+    sure = [confidence_panel("before forgetting", before, retrain)] if before else []
+    sure += [confidence_panel(name, own, retrain) for name, own in found.items()]
+    spread = [
+        ranked_panel(name, {"before": before, "Retrain": retrain, name: own})
+        for name, own in found.items()
+    ]
+    shown = join(
+        confidence_section(sure, retrain is not None, before is not None), answers_section(spread)
+    )
+    return shown, [*sure, *spread]
+
+
+def _cell(path: Path, method: str) -> Run | None:
+    """The run of a method with seed 0; None if it is not there any more."""
+    name = method.replace(":", ".")
+    cell = path / PLACE / name / "seed0"
+    # The name comes from a file, and must not lead out of the comparison's folder.
+    inside = Path(name).name == name
+    return Run.open(cell) if inside and Run.is_complete(cell) else None

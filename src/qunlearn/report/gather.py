@@ -1,0 +1,76 @@
+"""What a report needs from the disk: outputs before and after, with the true labels."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from qunlearn.data import Split
+from qunlearn.errors import UserError
+from qunlearn.report.drawing import Drawn
+from qunlearn.report.outputs import Outputs
+from qunlearn.store.files import write_bytes, write_text
+from qunlearn.store.run import Run
+
+PAGE, FIGURES = "report.html", "figures"
+
+
+def labels_of(split: Split) -> dict[str, Tensor]:
+    """The true labels of every part that is measured."""
+    return {part: split.data.labels[index] for part, index in split.measured().items()}
+
+
+def outputs_of(run: Run, labels: dict[str, Tensor]) -> Outputs | None:
+    """What a run's model answers, if it was kept."""
+    return Outputs.of(run.predictions, labels)
+
+
+def outputs_before(run: Run, split: Split) -> Outputs | None:
+    """What the model answered before forgetting; None if its run is not at hand any more."""
+    origin = _origin_of(run)
+    if origin is None:
+        return None
+    kept, then = origin.predictions, Split.from_json(origin.split, split.data)
+    table = torch.full((len(split.data), split.data.num_classes), torch.nan)
+    for part, index in then.measured().items():
+        if part not in kept or kept[part].shape != (len(index), table.shape[1]):
+            return None
+        table[index] = kept[part].float()
+    logits = {part: table[index] for part, index in split.measured().items()}
+    if any(rows.isnan().any() for rows in logits.values()):
+        return None
+    return Outputs.of(logits, labels_of(split))
+
+
+def _origin_of(run: Run) -> Run | None:
+    """The run that forgot, wherever it is seen from; its weights' checksum says that it is it."""
+    named = Path(run.config["run"])
+    for base in (Path(), *run.path.resolve().parents):
+        path = base / named
+        if Run.is_complete(path):
+            origin = Run.open(path)
+            if origin.info.get("model_sha256") == run.info["origin"]:
+                return origin
+    return None
+
+
+def check_writable(path: Path) -> None:
+    """Raise unless a report can be written into the folder; touches nothing."""
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UserError(f"The folder {str(path)!r} cannot be written; give yourself permission.")
+    if (path / FIGURES).is_file():
+        raise UserError(f"{str(path / FIGURES)!r} is a file; move it away, the figures go there.")
+
+
+def keep(path: Path, page: str, figures: list[Drawn]) -> Path:
+    """Write the page, and its figures beside it."""
+    if not (path / FIGURES).is_dir():
+        Run.create(path / FIGURES)
+    for figure in figures:
+        write_text(path / FIGURES / f"{figure.name}.svg", figure.svg)
+        write_bytes(path / FIGURES / f"{figure.name}.png", figure.png)
+    write_text(path / PAGE, page)
+    return path / PAGE

@@ -1,0 +1,268 @@
+"""The page of a run that has forgotten."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qunlearn.data import Split
+from qunlearn.errors import UserError
+from qunlearn.methods.explain import conflict_of
+from qunlearn.metrics.gap import SCORES
+from qunlearn.report.alone import alone
+from qunlearn.report.bars import gap_bars, runtime_bars
+from qunlearn.report.beside import Beside, beside_retrain
+from qunlearn.report.drawing import Drawn
+from qunlearn.report.gather import check_writable, keep, labels_of, outputs_before, outputs_of
+from qunlearn.report.heat import heat_map
+from qunlearn.report.html import Safe, join, page, section, table, tag
+from qunlearn.report.outputs import PARTS, confidence_panel, ranked_panel
+from qunlearn.report.sections import (
+    MEANING,
+    PLAIN,
+    again_section,
+    answers_section,
+    cautions,
+    confidence_section,
+    conflict_section,
+    facts_of,
+    opening,
+    score_tiles,
+    tile,
+    tiles,
+)
+from qunlearn.report.verdict import Verdict
+from qunlearn.store.run import CONFIG, Run
+from qunlearn.training.evaluate import figures, split_of
+
+
+def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | None = None) -> Path:
+    """Write the page of a run that has forgotten into its folder; returns where it is.
+
+    Args:
+        path: The folder that `qunlearn forget` wrote.
+        reference: The run of Retrain on the same request, to compare with.
+        data_dir: Where the data set's files are now, if they were moved.
+    """
+    run = Run.open(path)
+    metrics = run.metrics
+    if "before" not in metrics or "FA" not in metrics:
+        raise UserError(
+            f"The run {str(path)!r} has forgotten nothing; name one that `qunlearn forget` wrote."
+        )
+    check_writable(path)
+    split = split_of(run, data_dir)
+    retrain = None if reference is None else retrain_of(reference, run, split)
+    if retrain is not None:
+        compared = figures(run.predictions, split, retrain.predictions)
+        metrics = {**metrics, **compared}
+    verdict = verdict_of(metrics, split)
+    bars = _bars(run, metrics, retrain)
+    sure, spread = _outputs(run, retrain, split)
+    name = str(run.info["method"])
+    conflicts = {}
+    if any("conflict" in row for row in run.history):
+        found = conflict_of(path)
+        conflicts[name] = heat_map(name, found), found.words()
+    whole = page(
+        f"{path.name}: did the model forget?",
+        _opening(path, name, metrics, split, verdict),
+        section("The figures", _figures(metrics), _parts(metrics)),
+        _bars_section(bars),
+        confidence_section(sure, retrain is not None, any(f.title == "before" for f in sure)),
+        answers_section(spread),
+        conflict_section(conflicts),
+        again_section(
+            f"qunlearn forget --config {shlex.quote(str(path / CONFIG))} --out NEW",
+            {name: run.config["settings"]},
+            {
+                "forgotten from": run.config["run"],
+                "seed": run.config["settings"].get("seed", 0),
+                "seconds": f"{run.info['seconds']['forgetting']:,.1f}",
+                **facts_of(run.info),
+            },
+            "This makes the run again in the folder NEW. The same seed, thread count, versions and "
+            "processor give the same network bit for bit.",
+        ),
+    )
+    drawn = [*bars, *sure, *spread, *(figure for figure, _ in conflicts.values())]
+    return keep(path, whole, drawn)
+
+
+def retrain_of(reference: Path, run: Run, split: Split) -> Run:
+    """The reference, once it is clear that it is what the page will call it."""
+    other = Run.open(reference)
+    if other.info.get("method") != "retrain":
+        raise UserError(
+            f"The reference {str(reference)!r} was not made by Retrain; name a run made by "
+            "`qunlearn forget --method retrain`."
+        )
+    theirs = Split.from_json(other.split, split.data)
+    if set(theirs.requests[-1].ids) != set(split.requests[-1].ids) or any(
+        len(other.predictions.get(part, ())) != len(rows) for part, rows in run.predictions.items()
+    ):
+        raise UserError(
+            f"The reference {str(reference)!r} was retrained without other samples than "
+            f"{str(run.path)!r} has forgotten; name the Retrain of the same request."
+        )
+    return other
+
+
+def verdict_of(metrics: Mapping[str, Any], split: Split) -> Verdict:
+    """The answer, by Retrain if it is there."""
+    if "reference" not in metrics:
+        labels = split.data.labels
+        kept = set(labels[split.retain].tolist())
+        whole = kept.isdisjoint(labels[split.forget].tolist())
+        return alone(metrics, whole_class=whole)
+    return beside_retrain(
+        Beside(
+            after=metrics,
+            before=metrics["before"],
+            retrain=metrics["reference"],
+            samples={part: row["samples"] for part, row in metrics["parts"].items()},
+            gap=metrics["AG"],
+        )
+    )
+
+
+def _opening(
+    path: Path, name: str, metrics: Mapping[str, Any], split: Split, verdict: Verdict
+) -> Safe:
+    request = split.requests[-1]
+    detail = ", ".join(f"{key} {value}" for key, value in request.detail.items())
+    return opening(
+        f"Run {path.name}",
+        f"Method {name} on {split.data.name}. To be forgotten: "
+        f"{metrics['parts']['forget']['samples']:,} samples "
+        f"({request.kind}{': ' if detail else ''}{detail}); kept: "
+        f"{metrics['parts']['retain']['samples']:,}.",
+        "Did the model forget?",
+        verdict,
+        *_tiles(metrics),
+        cautions(verdict),
+    )
+
+
+def _tiles(metrics: Mapping[str, Any]) -> tuple[Safe, Safe]:
+    """The key numbers: beside Retrain's, or else beside those of samples never seen."""
+    before = metrics["before"]
+    if "reference" in metrics:
+        title = "Before, after, and what a retrained model does"
+        return tag("h3", title), tiles(*score_tiles(before, metrics, metrics["reference"]))
+    now, then = metrics["parts"], before["parts"]
+    other = next(part for part in ("held_out", "test") if part in now)
+    shown = [
+        tile(
+            title,
+            f"{scale * now['forget'][key]:.1f}",
+            "%",
+            {
+                "before": f"{scale * then['forget'][key]:.1f} %",
+                "on unseen ones": f"{scale * now[other][key]:.1f} %",
+            },
+        )
+        for title, key, scale in (
+            (f"{PLAIN['FA']} (FA)", "accuracy", 1),
+            ("Confidence in the truth on the forgotten samples", "confidence", 100),
+        )
+    ]
+    shown += [
+        tile(f"{PLAIN[s]} ({s})", f"{metrics[s]:.1f}", "%", {"before": f"{before[s]:.1f} %"})
+        for s in ("RA", "TA")
+    ]
+    return tag("h3", "Before and after, beside samples it never saw"), tiles(*shown)
+
+
+def _figures(metrics: Mapping[str, Any]) -> Safe:
+    rows = [
+        ["before forgetting", *(f"{metrics['before'][s]:.2f}" for s in SCORES)],
+        ["after", *(f"{metrics[s]:.2f}" for s in SCORES)],
+    ]
+    head = ["in percent", *SCORES]
+    if "reference" in metrics:
+        rows.append(["Retrain", *(f"{metrics['reference'][s]:.2f}" for s in SCORES)])
+        rows.append(["gap", *(f"{metrics['gaps'][s]:.2f}" for s in SCORES)])
+        head.append("AG")
+        rows = [[*row, ""] for row in rows[:-1]] + [[*rows[-1], f"{metrics['AG']:.2f}"]]
+    return join(
+        tag("p", MEANING, class_="note"),
+        table(head, rows, "The four figures", ["aside", "best", "", ""][: len(rows)]),
+    )
+
+
+def _parts(metrics: Mapping[str, Any]) -> Safe:
+    """Each part of the data, before and after."""
+    then = metrics["before"]["parts"]
+    rows = []
+    for part, now in metrics["parts"].items():
+        old = then.get(part)
+        cells: list[object] = [join(part_name(part), tag("small", f"{now['samples']:,} samples"))]
+        for key, scale, unit in (
+            ("accuracy", 1, " %"),
+            ("confidence", 100, " %"),
+            ("entropy", 1, ""),
+        ):
+            was = tag("small", f"before {scale * old[key]:.2f}{unit}") if old else ""
+            cells.append(join(f"{scale * now[key]:.2f}{unit}", was))
+        rows.append(cells)
+    head = ["part", "right", "confidence", "entropy"]
+    return join(
+        tag("h3", "Part by part"),
+        tag(
+            "p",
+            "The share of right answers, the mean confidence in the true class, and how unsure the "
+            "answers are (entropy). Good: the forgotten part is like the held-out one, which the "
+            "model never saw, and the others are as before.",
+            class_="note",
+        ),
+        table(head, rows, "Part by part"),
+    )
+
+
+def part_name(part: str) -> str:
+    """What people call a part of the split.
+
+    >>> part_name("held_out"), part_name("forget_2")
+    ('held out', 'forgotten earlier, request 2')
+    """
+    names = {**PARTS, "retain": "retained", "test_forgotten": "test, forgotten classes"}
+    number = part.removeprefix("forget_")
+    return f"forgotten earlier, request {number}" if number != part else names.get(part, part)
+
+
+def _bars(run: Run, metrics: Mapping[str, Any], retrain: Run | None) -> list[Drawn]:
+    if retrain is None:
+        return []
+    name = str(run.info["method"])
+    share = run.info["seconds"]["forgetting"] / retrain.info["seconds"]["forgetting"]
+    return [gap_bars({name: metrics["gaps"]}), runtime_bars({name: 100 * share})]
+
+
+def _bars_section(bars: list[Drawn]) -> Safe:
+    if not bars:
+        return Safe("")
+    return section(
+        "How far from Retrain, and how long it took",
+        tag(
+            "p",
+            "The gaps of the four figures to Retrain's, laid end to end, and the time as a share "
+            "of Retrain's. Short is good in both.",
+        ),
+        *(figure.html() for figure in bars),
+    )
+
+
+def _outputs(run: Run, retrain: Run | None, split: Split) -> tuple[list[Drawn], list[Drawn]]:
+    """The figures that are made from outputs: confidence, and the spread of answers."""
+    labels = labels_of(split)
+    after, before = outputs_of(run, labels), outputs_before(run, split)
+    mark = None if retrain is None else outputs_of(retrain, labels)
+    both = {"before": before, "after": after}
+    sure = [confidence_panel(name, own, mark) for name, own in both.items() if own is not None]
+    if after is None:
+        return sure, []
+    title = "on the forgotten samples"
+    return sure, [ranked_panel(title, {"before": before, "Retrain": mark, "after": after})]

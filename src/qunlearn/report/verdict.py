@@ -1,0 +1,47 @@
+"""Did the model forget? The answer in words, as careful as the measurements are coarse."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+SMALLEST = 2.0
+"""Gaps of so many points are not spoken of, however exactly they are known."""
+HARM = 5.0
+"""By so many points a model may be worse at what it should keep."""
+COARSE = 10.0
+"""Where smaller gaps than this cannot be told from chance, nothing is called forgotten."""
+
+PROOF = (
+    "Measurements like these can show that something is remembered; they cannot prove that "
+    "nothing is."
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An answer.
+
+    Attributes:
+        level: "yes", "mostly", "unsure", "no", "too-much" or "damaged".
+        word: The answer in a word or two.
+        headline: The rest of the sentence.
+        reasons: What it rests on.
+        cautions: How far it can be trusted.
+    """
+
+    level: str
+    word: str
+    headline: str
+    reasons: tuple[str, ...]
+    cautions: tuple[str, ...] = (PROOF,)
+
+
+def half_width(percent: float, samples: int) -> float:
+    """Half the 95 % interval of a percentage that was counted on so many samples.
+
+    >>> round(half_width(50, 100), 1)
+    9.8
+    """
+    share = min(max(percent / 100, 0.05), 0.95)
+    return 196 * math.sqrt(share * (1 - share) / samples)

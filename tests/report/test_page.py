@@ -1,0 +1,203 @@
+"""The page itself: whole, alone, escaped, the same twice; and folders that get none."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+from report.made_up import MODELS, RETRAIN, comparison, table
+
+from qunlearn.errors import UserError
+from qunlearn.methods.config import ForgetConfig
+from qunlearn.methods.forget import forget_run
+from qunlearn.report import report_comparison, report_folder, report_run
+
+
+class Reader(HTMLParser):
+    """Checks that tags are balanced and ids unique; keeps what is seen."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.ids, self.words, self.links = [], [], [], [], []
+        self.attributes = set()
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        for name, value in attrs:
+            self.attributes.add(name)
+            self.ids += [value] if name == "id" else []
+            self.links += [value] if name in ("href", "src", "xlink:href") else []
+        if tag not in ("meta", "br", "hr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in ("meta", "br", "hr"):
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data.replace("\N{NO-BREAK SPACE}", " "))
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+
+def read(page):
+    """Read a page, after what every page must hold to."""
+    text = page.read_text()
+    reader = Reader(text)
+    assert len(reader.ids) == len(set(reader.ids))
+    assert {link.removeprefix("#") for link in reader.links} <= set(reader.ids)
+    assert all(used in reader.ids for used in re.findall(r"url\(#([^)]*)\)", text))
+    assert not re.search(r"https?:|<script|<image|<img|<link|base64|@import", text)
+    assert reader.tags.count("svg") == text.count('role="img"') == text.count("<svg role=")
+    drawn = sorted(p.name for p in (page.parent / "figures").iterdir())
+    assert len(drawn) == 2 * reader.tags.count("svg")
+    for path in (page.parent / "figures").glob("*.svg"):
+        assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+        assert "base64" not in path.read_text()
+    return reader
+
+
+@pytest.fixture(scope="session")
+def forgotten(run_folder, tmp_path_factory):
+    """OEU's and Retrain's runs on the same request, not to be changed."""
+    base = tmp_path_factory.mktemp("forgotten")
+    for name in ("oeu", "retrain"):
+        settings = {"epochs": 1, "batch_size": 60}
+        asked = {"run": run_folder, "random": 0.1, "method": name, "settings": settings}
+        forget_run(ForgetConfig.parse({**asked, "threads": 1}), base / name)
+    return base
+
+
+@pytest.fixture
+def runs(forgotten, tmp_path):
+    shutil.copytree(forgotten, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def test_a_comparison_gets_a_page(tmp_path):
+    folder = comparison(tmp_path / "table", table())
+    page = report_comparison(folder)
+    assert page == folder / "report.html"
+    text = read(page).text
+    assert "Did the best method here, forgetter, make the model forget?" in text
+    assert "✓ Yes: as far as these measurements can tell" in text
+    for words in ("memoriser: ✗ No", "eager: ! Too much", "noise floor", "runner-up", "12.5 %"):
+        assert words in text
+    assert f"qunlearn compare --config {folder / 'compare.toml'} --out NEW" in text
+    assert "Settings were not searched for" in text
+    assert {"gaps.svg", "gaps.png", "runtime.svg", "runtime.png"} == {
+        path.name for path in (folder / "figures").iterdir()
+    }
+
+
+def test_a_comparison_says_how_settings_were_chosen(tmp_path):
+    content = table(select="oracle")
+    content["rows"][1]["trials"] = 8
+    content["rows"][1]["lira"] = {"AUC": [0.512, 0.01], "TPR at 1 % FPR": [1.5, 0.2]}
+    text = read(report_comparison(comparison(tmp_path / "a", content))).text
+    for words in ("by looking at Retrain (oracle)", "comparison is not even", "0.512 ± 0.010"):
+        assert words in text
+    alone = table(seeds=1, select="heldout")
+    text = read(report_comparison(comparison(tmp_path / "b", alone))).text
+    for words in ("no noise floor", "by looking at held-out data only", "single Retrain"):
+        assert words in text
+
+
+def test_names_from_outside_are_escaped(tmp_path):
+    nasty = ("<b>x", 'a"onload="alert(1)', "$x_{$&amp;", "../../retrain", "a:b", "a-b")
+    content = table(dict.fromkeys(nasty, MODELS["forgetter"]), request="</p><script>")
+    content["detail"] = {"<i>": "<script>"}
+    folder = comparison(tmp_path / "<u>", content)
+    page = report_comparison(folder)
+    reader = read(page)
+    assert not {"b>x", "i", "u", "script"} & set(reader.tags)
+    for name in nasty:
+        assert name in reader.text
+    assert "onload" not in reader.attributes
+
+
+def test_a_comparison_with_cells_shows_their_outputs(runs, tmp_path):
+    folder = comparison(tmp_path / "table", table({"oeu": MODELS["forgetter"]}))
+    for name in ("oeu", "retrain"):
+        shutil.copytree(runs / name, folder / "cells" / name / "seed0")
+    text = read(report_comparison(folder)).text
+    for words in ("How sure of the truth", "forgotten sample is spread", "in conflict", "torch"):
+        assert words in text
+    names = {path.stem.partition("-")[0] for path in (folder / "figures").iterdir()}
+    assert names == {"gaps", "runtime", "confidence", "answers", "conflict"}
+
+
+def test_a_run_beside_retrain(runs):
+    text = read(report_run(runs / "oeu", reference=runs / "retrain")).text
+    for words in ("Did the model forget?", "How far from Retrain", "line: Retrain", "digits"):
+        assert words in text
+    assert f"qunlearn forget --config {runs / 'oeu' / 'config.toml'} --out NEW" in text
+
+
+def test_a_run_alone_says_what_is_missing(runs):
+    text = read(report_run(runs / "oeu")).text
+    assert "There is no retrained model to compare with" in text
+    assert "How far from Retrain" not in text
+
+
+def test_without_the_origin_or_the_outputs_the_rest_is_shown(runs):
+    config = runs / "oeu" / "config.toml"
+    config.write_text(re.sub(r'(?m)^run = ".*"$', 'run = "gone"', config.read_text()))
+    assert "Not shown: the model before forgetting" in read(report_run(runs / "oeu")).text
+    shutil.rmtree(runs / "oeu" / "figures")
+    (runs / "oeu" / "predictions.safetensors").unlink()
+    assert "outputs were not kept" in read(report_run(runs / "oeu")).text
+
+
+def test_the_same_folder_gives_the_same_bytes(runs):
+    def written():
+        files = [runs / "oeu" / "report.html", *(runs / "oeu" / "figures").iterdir()]
+        return {path.name: path.read_bytes() for path in files}
+
+    report_run(runs / "oeu", reference=runs / "retrain")
+    first = written()
+    report_run(runs / "oeu", reference=runs / "retrain")
+    assert written() == first
+
+
+def refused(sentence, path, **more):
+    before = sorted(path.rglob("*")) if path.is_dir() else None
+    with pytest.raises(UserError, match=sentence):
+        report_folder(path, **more)
+    assert before is None or sorted(path.rglob("*")) == before
+
+
+def test_folders_without_a_page(tmp_path, run_folder, runs):
+    (tmp_path / "empty").mkdir()
+    refused("neither a run nor a comparison", tmp_path / "empty")
+    refused("no run folder", tmp_path / "nowhere")
+    refused("has forgotten nothing", run_folder)
+    folder = comparison(tmp_path / "table", table())
+    refused("leave --reference out", folder, reference=runs / "retrain")
+    (folder / "table.json").write_text(json.dumps({"rows": [{}]}))
+    refused("is damaged", folder)
+    (folder / "table.json").unlink()
+    refused("was not finished", folder)
+
+
+def test_references_that_are_none(runs, run_folder, tmp_path):
+    refused("not made by Retrain", runs / "oeu", reference=runs / "oeu")
+    asked = {"run": run_folder, "random": 0.2, "method": "retrain", "threads": 1}
+    settings = {"epochs": 1, "batch_size": 60}
+    forget_run(ForgetConfig.parse({**asked, "settings": settings}), tmp_path / "other")
+    refused("retrained without other samples", runs / "oeu", reference=tmp_path / "other")
+
+
+def test_retrain_as_a_method_of_its_own_is_a_yes(tmp_path):
+    folder = comparison(tmp_path / "table", table({"again": RETRAIN}))
+    assert "again: ✓ Yes" in read(report_comparison(folder)).text
