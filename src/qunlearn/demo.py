@@ -13,15 +13,15 @@ from qunlearn.training.train import train_run
 
 TRAINING = {
     "dataset": "digits",
-    "subset": 120,  # so few that the network learns them by heart, and there is something to forget
-    "width": 0.25,
-    "epochs": 20,
-    "batch_size": 20,
+    "subset": 200,  # so few that the network learns them by heart, and there is something to forget
+    "model": "cnn",
+    "epochs": 40,
+    "batch_size": 30,
     "lr": 0.1,
     "warmup": 2,
+    "threads": 1,
 }
 METHODS = "ft,rl,oeu"
-EPOCHS = {f"{name}.epochs": 5 for name in METHODS.split(",")}
 
 
 def demo(out: Path, seed: int = 0, training: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -30,10 +30,10 @@ def demo(out: Path, seed: int = 0, training: dict[str, Any] | None = None) -> di
         TrainConfig.parse({**TRAINING, **(training or {}), "seed": seed}), out / "original"
     )
     asked = {"run": original.path, "random": 0.1, "forget_seed": seed, "methods": METHODS}
-    config = CompareConfig.parse({**asked, "seeds": 2, "settings": EPOCHS})
-    table = compare_run(config, out / "comparison")
+    config = CompareConfig.parse({**asked, "seeds": 3, "threads": 1})
+    table = compare_run(config, out / "digits")
     return {
         "original": original.metrics["parts"],
         "table": table,
-        "report": str(report_comparison(out / "comparison")),
+        "report": str(report_comparison(out / "digits")),
     }

@@ -8,7 +8,7 @@ from qunlearn.errors import UserError
 from qunlearn.models import ImageShape, ModelSpec, models
 from qunlearn.quant import QuantSpec, calibrate, quantize
 
-each_model = pytest.mark.parametrize("name", ["resnet18", "mobilenetv2"])
+each_model = pytest.mark.parametrize("name", ["resnet18", "mobilenetv2", "cnn"])
 
 
 def count(model: nn.Module) -> int:

@@ -185,7 +185,9 @@ class ModelConfig(Config):
 
     panel: ClassVar[str] = "Network"
 
-    model: str = Field("resnet18", description="resnet18, mobilenetv2 or package.module:factory.")
+    model: str = Field(
+        "resnet18", description="resnet18, mobilenetv2, cnn or package.module:factory."
+    )
     width: float = Field(1.0, gt=0, le=16, description="Width multiplier of qunlearn's own models.")
 
 
