@@ -36,7 +36,7 @@ from qunlearn.report.sections import (
 from qunlearn.report.verdict import Verdict
 from qunlearn.store.run import Run
 from qunlearn.store.study import CONFIG, TABLE, StudyFolder
-from qunlearn.study.config import PLACE
+from qunlearn.study.config import PLACE, folder_name
 from qunlearn.training.evaluate import split_of
 
 
@@ -130,7 +130,7 @@ def _opening(
         tile("Time, as a share of Retrain's", f"{best['runtime'][0]:.0f}", "%", time),
     )
     return opening(
-        f"Comparison {path.name}",
+        f"Comparison: {path.name}",
         f"{counted(len(views), 'method')} beside Retrain, {counted(content['seeds'], 'seed')}. "
         f"{request_of(content)}",
         f"Did the best method here, {name}, make the model forget?",
@@ -208,8 +208,6 @@ def _outputs(runs: Mapping[str, Run], data_dir: Path | None) -> tuple[Safe, list
 
 def _cell(path: Path, method: str) -> Run | None:
     """The run of a method with seed 0; None if it is not there any more."""
-    name = method.replace(":", ".")
-    cell = path / PLACE / name / "seed0"
-    # The name comes from a file, and must not lead out of the comparison's folder.
-    inside = Path(name).name == name
-    return Run.open(cell) if inside and Run.is_complete(cell) else None
+    # The name comes from a file; folder_name leaves nothing in it that could lead elsewhere.
+    cell = path / PLACE / folder_name(method) / "seed0"
+    return Run.open(cell) if Run.is_complete(cell) else None

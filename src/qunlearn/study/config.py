@@ -116,7 +116,7 @@ def folder_name(method: str) -> str:
     >>> folder_name("oeu[alpha=0; pairing=once]")
     'oeu-alpha=0-pairing=once'
     """
-    return re.sub(r"[^\w.=]+", "-", method).strip("-")
+    return re.sub(r"[^\w.=]+", "-", method).strip("-.")
 
 
 PLACE = Path("cells")
