@@ -216,11 +216,11 @@ def test_a_run_without_a_split_and_no_run_at_all(qunlearn, run_folder, tmp_path)
 
 
 def test_compare_prints_the_table_and_json(qunlearn, run_folder, tmp_path):
-    words = ("compare", run_folder, "--random", 0.1, "--methods", "ga", "--seeds", 2)
+    words = ("compare", run_folder, "--random", 0.1, "--methods", "ga[momentum=0]", "--seeds", 2)
     words += ("--set", "retrain.epochs=1", "--set", "ga.epochs=1", "--threads", 1)
     code, out, _ = qunlearn(*words, "--out", tmp_path / "t")
     assert code == 0
-    assert all(word in out for word in ("retrain", "ga", "Noise floor", "2 seed(s)"))
+    assert all(word in out for word in ("retrain", "ga[momentum=0]", "Noise floor", "2 seed(s)"))
     code, out, _ = qunlearn(*words, "--out", tmp_path / "t", "--json")
     assert json.loads(out) == json.loads((tmp_path / "t" / "table.json").read_text())
     assert "compared" in refuse(qunlearn, tmp_path, *words, "--set", "ft.lr=1", "--out", "x")
@@ -236,4 +236,11 @@ def test_evaluate_beside_a_retrained_run(qunlearn, run_folder, tmp_path):
     assert all(word in out for word in ("AG", "MIA", "gap", "Retrain"))
     found = json.loads(qunlearn(*words, "--json", "--vector", "--exact")[1])["metrics"]
     assert found["AG"] == sum(found["gaps"].values()) / 4
+    for run, reference, says in (
+        ("ft", run_folder, "not made by Retrain"),
+        ("ft", tmp_path / "ft", "not made by Retrain"),
+        (run_folder, tmp_path / "retrain", "has forgotten nothing"),
+    ):
+        words = ("evaluate", tmp_path / run, "--reference", reference)
+        assert says in refuse(qunlearn, tmp_path, *words)
     assert "vector" in found["attacks"]

@@ -63,6 +63,7 @@ def score_sets() -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
         "two each": (np.array([0.9, 0.8]), np.array([0.2, 0.85]), chance.random(n)),
         "one each": (np.array([0.9]), np.array([0.2]), chance.random(n)),
         "wide": (chance.exponential(0.3, n), chance.exponential(3, n), chance.exponential(2, n)),
+        "far apart": (1e4 * chance.random(n), 1e4 * chance.random(n), 1e4 * chance.random(n)),
         "reversed": (normal(0, 1), normal(3, 1), normal(1, 2)),
         "unequal": (normal(4, 1), normal(2, 2, 60), normal(3, 2)),
     }
@@ -152,13 +153,12 @@ def test_entropy_confidence_divergence_and_agreement():
     assert entropy(sure).item() == pytest.approx(0)
     assert true_confidence(uniform, torch.tensor([3])).item() == pytest.approx(1 / 8)
     assert jensen_shannon(sure, sure).item() == 0
-    p, q, m = [1.0, 0.0], [0.5, 0.5], [0.75, 0.25]
+    q, m = [0.5, 0.5], [0.75, 0.25]  # the first logits stand for [1, 0]
     by_hand = 0.5 * (math.log(1 / 0.75)) + 0.5 * sum(
         b * math.log(b / c) for b, c in zip(q, m, strict=True)
     )
     found = jensen_shannon(torch.tensor([[100.0, 0.0]]), torch.zeros(1, 2))
     assert found.item() == pytest.approx(by_hand)
-    assert p  # p is what the first logits stand for
     assert agreement(torch.eye(4), torch.eye(4)) == 100
     assert agreement(torch.eye(4), torch.eye(4).flip(0)) == 0
 

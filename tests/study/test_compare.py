@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from qunlearn.errors import UserError
-from qunlearn.metrics import average_gap, mean_interval
+from qunlearn.errors import Failure, UserError
+from qunlearn.metrics import auc, average_gap, lira, margin, mean_interval
 from qunlearn.store.run import Run
 from qunlearn.study import tune
 from qunlearn.study.compare import compare_run
@@ -68,7 +69,15 @@ def test_every_figure_is_the_cells_own(compared, run_folder):
     assert retrain["AG"][0] == 0
     assert retrain["runtime"][0] == 100
     assert {row.get("place") for row in table["rows"]} == {None, "best", "runner-up"}
-    assert set(ft["lira"]) == {"AUC", "TPR at 1 % FPR"}
+    split = split_of(runs["ft"][0])
+    labels = split.data.labels[split.forget]
+    known = [margin(run.predictions["forget"], labels) for run in runs["retrain"]]
+    areas = []
+    for seed in range(3):
+        others = torch.stack([known[other] for other in range(3) if other != seed])
+        own = margin(runs["ft"][seed].predictions["forget"], labels)
+        areas.append(auc(lira(own, others), lira(known[seed], others)))
+    assert ft["lira"]["AUC"] == pytest.approx(list(mean_interval(areas)))
     assert table["noise_floor"]["pairs"] == 3
 
 
@@ -212,6 +221,48 @@ def test_the_stored_predictions_give_the_runs_figures(compared, run_folder):
     assert {**fresh, "before": run.metrics["before"]} == run.metrics
     assert set(run.predictions) == set(split.measured())
     assert all(torch.isfinite(rows).all() for rows in run.predictions.values())
+
+
+def test_a_list_that_changed_is_noticed(run_folder, tmp_path):
+    split = split_of(Run.open(run_folder))
+    names = [split.data.ids[row] for row in split.train.tolist()]
+    ids = tmp_path / "ids.txt"
+    settings = {"retrain.epochs": 1, "ga.epochs": 1}
+    asked = {"random": None, "ids": ids, "methods": "ga", "seeds": 1, "settings": settings}
+    ids.write_text("\n".join(names[:20]))
+    compare_run(config(run_folder, **asked), tmp_path / "a")
+    ids.write_text("\n".join(names[20:40]))
+    with pytest.raises(UserError, match="other samples"):
+        compare_run(config(run_folder, **asked), tmp_path / "a")
+
+
+def test_on_whole_classes_the_search_wants_nothing_to_be_right():
+    def run(forget):
+        unseen = {"accuracy": 90.0, "confidence": 0.9}
+        parts = {"forget": forget, "held_out": unseen, "test_forgotten": {}}
+        before = {"RA": 99.0, "parts": {"held_out": unseen}}
+        return SimpleNamespace(metrics={"RA": 99.0, "parts": parts, "before": before})
+
+    gone = run({"accuracy": 0.0, "confidence": 0.0})
+    known = run({"accuracy": 90.0, "confidence": 0.9})
+    assert distance(gone, None, "heldout") == 0
+    assert distance(known, None, "heldout") > 40
+
+
+def test_a_trial_that_explodes_is_a_trial_all_the_same(run_folder, tmp_path, monkeypatch):
+    real = tune.run_cells
+
+    def explode(cells, workers, title):
+        if cells[0].path.name == "0":
+            raise Failure("the loss became nan")
+        return real(cells, workers, title)
+
+    monkeypatch.setattr(tune, "run_cells", explode)
+    settings = {"retrain.epochs": 1, "ft.epochs": 1}
+    asked = {"methods": "ft", "seeds": 1, "tune": 2, "settings": settings}
+    row = compare_run(config(run_folder, **asked), tmp_path / "a")["rows"][1]
+    assert row["trials"] == 2
+    assert row["settings"]["lr"] != 0.01
 
 
 def test_variants_stand_side_by_side(run_folder, tmp_path):

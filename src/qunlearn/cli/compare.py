@@ -71,12 +71,28 @@ def print_comparison(table: Mapping[str, Any]) -> None:
     if table["select"]:
         looked = "at Retrain (oracle)" if table["select"] == "oracle" else "at held-out data only"
         print(f"Settings were chosen on seed 0 by looking {looked}.")
+    print_beside(table)
+
+
+def print_beside(table: Mapping[str, Any]) -> None:
+    """What stands beside the four figures: how alike the forgotten samples' predictions are."""
+    head = ["on what was forgotten", "entropy", "as Retrain", "divergence"]
+    judged = any("lira" in row for row in table["rows"])
+    names = ("AUC", "AUC of |z|", "TPR at 1 % FPR")
+    rows = []
     for row in table["rows"]:
-        if "lira" in row:
-            print(
-                f"LiRA, {row['method']}: AUC {_mean(row['lira']['AUC'], 3)} (0.5 is Retrain's), "
-                f"TPR at 1 % FPR {_mean(row['lira']['TPR at 1 % FPR'])} %"
-            )
+        line = [row["method"], _mean(row["entropy"]["forget"], 3)]
+        alike = row["method"] != "retrain"
+        line += [f"{row['agreement']['forget'][0]:.1f} %" if alike else ""]
+        line += [_mean(row["divergence"]["forget"], 4) if alike else ""]
+        line += [_mean(row["lira"][n], 3) if "lira" in row else "" for n in names if judged]
+        rows.append(line)
+    print_table([*head, *(f"LiRA {n}" for n in names if judged)], rows)
+    if judged:
+        print(
+            "LiRA: 0.5 is Retrain's. AUC above: still known; below: made surer to be unknown than "
+            "unseen data is. AUC of |z|: out in either direction."
+        )
 
 
 def _with_gap(row: Mapping[str, Any], score: str) -> str:

@@ -44,7 +44,7 @@ def print_table(
         table.add_column(name, justify="left" if i < left else "right")
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    Console(markup=False).print(table)  # names may have brackets
 
 
 def print_figures(metrics: Mapping[str, Any], title: str = "") -> None:
@@ -79,6 +79,9 @@ def print_scores(metrics: Mapping[str, Any]) -> None:
             row.append(value)
         head.append("AG")
     print_table(head, rows)
+    attacks = metrics.get("attacks", {})
+    told = [f"{name} {value:.2f}" for name, value in attacks.items() if name != "confidence"]
+    print(f"MIA by other attacks: {', '.join(told)}.")
     if metrics.get("before") and metrics["RA"] < metrics["before"]["RA"] - LOST:
         print(
             f"The accuracy on what is retained fell from {metrics['before']['RA']:.1f} % to "

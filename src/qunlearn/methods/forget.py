@@ -143,7 +143,7 @@ def forget_run(config: ForgetConfig, out: Path) -> Run:
     data = data_config(origin, **config.data | {k: v for k, v in moved.items() if v is not None})
     then = Split.from_json(origin.split, load_data(data))
     split = asked(then, config)
-    wanted = hashlib.sha256("\n".join(split.requests[-1].ids).encode()).hexdigest()
+    wanted = request_digest(split)
     if config.asked not in ("", wanted):
         raise UserError(
             "The request names other samples than when this configuration was written: the list, "
@@ -238,6 +238,11 @@ def settings_of(method: Method, values: Mapping[str, Any]) -> MethodConfig:
         if name not in method.config.model_fields:
             raise unknown(f"setting of {method.name},", name, method.config.model_fields)
     return method.config.parse(values)
+
+
+def request_digest(split: Split) -> str:
+    """The digest of the samples that the last request names."""
+    return hashlib.sha256("\n".join(split.requests[-1].ids).encode()).hexdigest()
 
 
 def recipe_of(origin: Mapping[str, Any]) -> dict[str, Any]:

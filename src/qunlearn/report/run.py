@@ -35,7 +35,7 @@ from qunlearn.report.sections import (
 )
 from qunlearn.report.verdict import Verdict
 from qunlearn.store.run import CONFIG, Run
-from qunlearn.training.evaluate import figures, split_of
+from qunlearn.training.evaluate import check_reference, figures, split_of
 
 
 def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | None = None) -> Path:
@@ -94,18 +94,11 @@ def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | No
 def retrain_of(reference: Path, run: Run, split: Split) -> Run:
     """The reference, once it is clear that it is what the page will call it."""
     other = Run.open(reference)
-    if other.info.get("method") != "retrain":
+    check_reference(run, split, other)
+    if any(len(other.predictions.get(p, ())) != len(rows) for p, rows in run.predictions.items()):
         raise UserError(
-            f"The reference {str(reference)!r} was not made by Retrain; name a run made by "
-            "`qunlearn forget --method retrain`."
-        )
-    theirs = Split.from_json(other.split, split.data)
-    if set(theirs.requests[-1].ids) != set(split.requests[-1].ids) or any(
-        len(other.predictions.get(part, ())) != len(rows) for part, rows in run.predictions.items()
-    ):
-        raise UserError(
-            f"The reference {str(reference)!r} was retrained without other samples than "
-            f"{str(run.path)!r} has forgotten; name the Retrain of the same request."
+            f"The reference {str(reference)!r} has not kept its outputs on every part; make it "
+            "again."
         )
     return other
 

@@ -110,7 +110,11 @@ class Run:
         """Delete what an interrupted run left, and nothing else."""
         if not path.is_dir():
             return
-        strange = [p.name for p in path.iterdir() if p.name not in PARTS and p.is_dir()]
+        # Files under way begin with a dot and the name that they are to get.
+        ours = tuple(f".{name}." for name in PARTS)
+        strange = [
+            p.name for p in path.iterdir() if p.name not in PARTS and not p.name.startswith(ours)
+        ]
         if strange or Run.is_complete(path):
             raise UserError(f"The folder {str(path)!r} holds more than an unfinished run.")
         shutil.rmtree(path)

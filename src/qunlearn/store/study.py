@@ -12,7 +12,7 @@ from qunlearn.store.files import read, read_json, write_json, write_text
 from qunlearn.store.run import Run
 
 CONFIG, TABLE = "compare.toml", "table.json"
-MAY_CHANGE = ("workers", "threads", "methods", "seeds", "settings")
+MAY_CHANGE = ("workers", "threads", "methods", "seeds", "settings", "data_dir", "metadata")
 """What a study may be gone on with differently; a cell with other settings is refused by itself."""
 
 

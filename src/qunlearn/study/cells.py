@@ -21,15 +21,19 @@ from qunlearn.training.progress import Progress
 
 @dataclass(frozen=True)
 class Cell:
-    """A method with its settings and its seed, and the folder that its run is kept in."""
+    """A method with its settings and its seed, and the folder that its run is kept in.
+
+    `asked` is the digest of the samples that are to be forgotten.
+    """
 
     method: str
     seed: int
     config: ForgetConfig
     path: Path
+    asked: str
 
     def check(self) -> None:
-        """Raise if the folder holds a finished run of another network or with other settings."""
+        """Raise if there is a finished run of another network, request or settings."""
         if not Run.is_complete(self.path):
             return
         origin, run = Run.open(self.config.run), Run.open(self.path)
@@ -37,6 +41,11 @@ class Cell:
             raise UserError(
                 f"The cell {str(self.path)!r} was made from another network than "
                 f"{str(origin.path)!r} holds now; name a new folder with --out."
+            )
+        if run.config.get("asked") != self.asked:
+            raise UserError(
+                f"The cell {str(self.path)!r} has forgotten other samples than are asked for now: "
+                "the list or the metadata has changed; name a new folder with --out."
             )
         method = find_method(self.config.method)
         usual = inherited(recipe_of(origin.config), method)

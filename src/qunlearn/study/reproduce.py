@@ -107,7 +107,8 @@ def reproduce(config: ReproduceConfig, out: Path) -> list[dict[str, Any]]:
     results = []
     for block in blocks:
         recipe = recipe_of(block, config)
-        home = out / f"{block.dataset}-{block.model}-{block.quantizer}-{config.variant}"
+        size = "" if config.scale == "small" else "-full-size"
+        home = out / f"{block.dataset}-{block.model}-{block.quantizer}-{config.variant}{size}"
         original = home / "original"
         if not Run.is_complete(original):
             Run.discard(original)
@@ -118,6 +119,7 @@ def reproduce(config: ReproduceConfig, out: Path) -> list[dict[str, Any]]:
             {
                 **{k: v for k, v in machine.items() if v is not None},
                 **block.request,
+                **({"data_dir": config.data_dir} if config.data_dir else {}),
                 "run": original,
                 "methods": block.methods,
                 "seeds": config.seeds,

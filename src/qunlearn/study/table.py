@@ -58,6 +58,10 @@ def _row(
         100 * entry.figures["seconds"] / references[entry.seed].figures["seconds"] for entry in own
     ]
     row |= {"seconds": _mean([e.figures["seconds"] for e in own]), "runtime": _mean(shares)}
+    row["entropy"] = {
+        part: _mean([m["parts"][part]["entropy"] for m in metrics])
+        for part in metrics[0].get("parts", {})
+    }
     row["cells"] = [dict(entry.figures) | {"seed": entry.seed} for entry in own]
     if name != "retrain":
         gaps = {score: _mean([m["gaps"][score] for m in metrics]) for score in SCORES}
@@ -73,27 +77,35 @@ def _row(
 
 
 def noise_floor(retrains: Sequence[Entry]) -> dict[str, Any] | None:
-    """The average gap between Retrains that differ in their seed alone; None with a single one."""
+    """The average gap between Retrains that differ in their seed alone; None with a single one.
+
+    Without an interval: the pairs share their Retrains.
+    """
     gaps = [
         average_gap(a.figures["metrics"], b.figures["metrics"])
         for i, a in enumerate(retrains)
         for b in retrains[i + 1 :]
     ]
-    return {"AG": _mean(gaps), "pairs": len(gaps)} if gaps else None
+    return {"AG": [sum(gaps) / len(gaps), None], "pairs": len(gaps)} if gaps else None
 
 
 def lira_of(own: Sequence[Entry], retrains: Sequence[Entry], split: Split) -> dict[str, Any]:
     """Per-sample LiRA: each cell judged by the other seeds' Retrains, against its own seed's."""
     labels = split.data.labels[split.forget]
     confidence = {r.seed: margin(r.predictions["forget"], labels) for r in retrains}
-    areas, rates = [], []
+    areas, rates, distances = [], [], []
     for entry in own:
         others = torch.stack([c for seed, c in confidence.items() if seed != entry.seed])
         null = lira(confidence[entry.seed], others)
         found = lira(margin(entry.predictions["forget"], labels), others)
         areas.append(auc(found, null))
         rates.append(100 * tpr_at_fpr(found, null))
-    return {"AUC": _mean(areas), "TPR at 1 % FPR": _mean(rates)}
+        distances.append(auc(found.abs(), null.abs()))
+    return {
+        "AUC": _mean(areas),
+        "AUC of |z|": _mean(distances),
+        "TPR at 1 % FPR": _mean(rates),
+    }
 
 
 def _mean(values: Sequence[float]) -> list[float | None]:

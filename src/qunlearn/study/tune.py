@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from qunlearn.errors import UserError
+from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
 from qunlearn.methods.config import ForgetConfig
 from qunlearn.metrics import average_gap
@@ -21,6 +21,7 @@ def tuned(
     name: str,
     given: Mapping[str, Any],
     retrain: Run,
+    digest: str,
 ) -> tuple[dict[str, Any], int]:
     """The settings that were best, and how many trials it took; the first trial is the default's.
 
@@ -44,10 +45,15 @@ def tuned(
         settings = {**given, **trial.params, "seed": 0}
         values = {**config.origin(), "method": method.name, "settings": settings}
         path = folder.path / "trials" / folder_name(name) / f"{number}"
-        (run,) = run_cells(
-            [Cell(name, 0, ForgetConfig.parse(values), path)], 1, f"{name}, trial {number + 1}"
-        )
+        cell = Cell(name, 0, ForgetConfig.parse(values), path, digest)
+        try:
+            (run,) = run_cells([cell], 1, f"{name}, trial {number + 1}")
+        except Failure:  # a rate at which it explodes is no choice, but a trial all the same
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            continue
         study.tell(trial, distance(run, retrain, config.select))
+    if not any(trial.value is not None for trial in study.trials):
+        raise Failure(f"All {config.tune} trials of {name} failed; give its settings with --set.")
     return {**given, **study.best_params}, config.tune
 
 
@@ -61,12 +67,15 @@ def distance(run: Run, retrain: Run, select: str) -> float:
     now, before = run.metrics, run.metrics["before"]
     if select == "oracle":
         return average_gap(now, retrain.metrics)
-    unseen, parts = before["parts"]["held_out"], now["parts"]
+    parts, unseen = now["parts"], before["parts"]["held_out"]
+    # Of a class that is gone as a whole, nothing is right any more in a network that never saw it.
+    gone = "test_forgotten" in parts
+    accuracy, confidence = (0.0, 0.0) if gone else (unseen["accuracy"], unseen["confidence"])
     total = (
-        abs(parts["forget"]["accuracy"] - unseen["accuracy"])
+        abs(parts["forget"]["accuracy"] - accuracy)
         + abs(now["RA"] - before["RA"])
         + abs(parts["held_out"]["accuracy"] - unseen["accuracy"])
-        + 100 * abs(parts["forget"]["confidence"] - unseen["confidence"])
+        + 100 * abs(parts["forget"]["confidence"] - confidence)
     )
     return float(total) / 4
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.data import ImageData, Split, load_dataset
+from qunlearn.errors import UserError
 from qunlearn.metrics import compare, measure, score
 from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import load
@@ -99,8 +100,30 @@ def evaluate_run(
     """Load a run's model and split, and measure it on the data that the run names."""
     run = Run.open(path)
     split = split_of(run, data_dir)
+    if reference is not None:
+        check_reference(run, split, Run.open(reference))
     other = None if reference is None else load(reference, factory)
     return evaluate(load(path, factory), split, other, **attack)
+
+
+def check_reference(run: Run, split: Split, reference: Run) -> None:
+    """Raise unless the reference is a Retrain without the samples that the run has forgotten."""
+    if not split.requests:
+        raise UserError(
+            f"The run {str(run.path)!r} has forgotten nothing, so that there is nothing to compare "
+            "with a Retrain; leave --reference out."
+        )
+    if reference.info.get("method") != "retrain":
+        raise UserError(
+            f"The reference {str(reference.path)!r} was not made by Retrain; name a run made by "
+            "`qunlearn forget --method retrain`."
+        )
+    theirs = Split.from_json(reference.split, split.data).requests[-1]
+    if theirs.ids != split.requests[-1].ids:
+        raise UserError(
+            f"The reference {str(reference.path)!r} was retrained without other samples than "
+            f"{str(run.path)!r} has forgotten; name the Retrain of the same request."
+        )
 
 
 def measured_before(run: Run, model: nn.Module, then: Split, split: Split) -> dict[str, Any]:
@@ -112,7 +135,7 @@ def measured_before(run: Run, model: nn.Module, then: Split, split: Split) -> di
     parts = then.measured()
     if any(part not in kept or len(kept[part]) != len(index) for part, index in parts.items()):
         return figures(predictions(model, split), split)
-    table = torch.empty(len(split.data), split.data.num_classes)
+    table = torch.full((len(split.data), split.data.num_classes), torch.nan)
     for part, index in parts.items():
         table[index] = kept[part]
     return figures({part: table[index] for part, index in split.measured().items()}, split)
