@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qunlearn.cli.output import print_figures, print_json
+from qunlearn.cli.output import print_run
 from qunlearn.cli.settings import Json, OutFolder, with_settings
 from qunlearn.training.config import AdoptConfig
 
@@ -29,8 +29,6 @@ def command(
 
     assert out is not None  # with_settings has seen to it
     run = adopt_run(settings, out)
-    if json:
-        print_json({"run": str(run.path), "metrics": run.metrics, **run.info})
-    else:
-        print_figures(run.metrics, str(run.path))
+    print_run(run, json, str(run.path))
+    if not json:
         print(run.info["held_out_check"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qunlearn.cli.output import print_figures, print_json
+from qunlearn.cli.output import print_run
 from qunlearn.cli.settings import Json, OutFolder, with_settings
 from qunlearn.methods.config import ForgetConfig
 
@@ -31,8 +31,5 @@ def command(
 
     assert out is not None  # with_settings has seen to it
     run = forget_run(settings, out)
-    if json:
-        print_json({"run": str(run.path), "metrics": run.metrics, **run.info})
-    else:
-        seconds = run.info["seconds"]["forgetting"]
-        print_figures(run.metrics, f"{run.path}: {run.info['method']} ({seconds:.0f} s)")
+    seconds = run.info["seconds"]["forgetting"]
+    print_run(run, json, f"{run.path}: {run.info['method']} ({seconds:.0f} s)")

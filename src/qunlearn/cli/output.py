@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qunlearn.store.run import Run
 
 NAMES = {
     "train": "trained on",
@@ -45,6 +48,14 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     Console(markup=False).print(table)  # names may have brackets
+
+
+def print_run(run: Run, json: bool, title: str) -> None:
+    """Print what a run came to."""
+    if json:
+        print_json({"run": str(run.path), "metrics": run.metrics, **run.info})
+    else:
+        print_figures(run.metrics, title)
 
 
 def print_figures(metrics: Mapping[str, Any], title: str = "") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qunlearn.cli.output import print_figures, print_json
+from qunlearn.cli.output import print_run
 from qunlearn.cli.settings import Json, OutFolder, with_settings
 from qunlearn.training.config import TrainConfig
 
@@ -27,8 +27,4 @@ def command(
 
     assert out is not None  # with_settings has seen to it
     run = train_run(settings, out)
-    if json:
-        print_json({"run": str(run.path), "metrics": run.metrics, **run.info})
-    else:
-        seconds = run.info["seconds"]["training"]
-        print_figures(run.metrics, f"{run.path} ({seconds:.0f} s)")
+    print_run(run, json, f"{run.path} ({run.info['seconds']['training']:.0f} s)")

@@ -237,7 +237,10 @@ def first_repeated(names: Iterable[str]) -> str | None:
 
 
 def _example(ids: Sequence[str]) -> str:
-    return f"ids look like {ids[0]!r}." if ids else "the set is empty."
+    # A training sample where there is one: only those can be forgotten.
+    trained = [name for name in ids if not name.startswith("test/")]
+    shown = next(iter([*trained[:1], *ids[:1]]), None)
+    return "the set is empty." if shown is None else f"ids look like {shown!r}; check the list."
 
 
 def by_class(rows: Iterable[int], labels: Tensor) -> dict[int, list[int]]:

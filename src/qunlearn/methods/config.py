@@ -50,6 +50,16 @@ class RequestConfig(Config):
         None, ge=0, description="Seed of --random; that of the split by default."
     )
 
+    @classmethod
+    def joined(cls, written: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Another way to ask replaces the file's; settings are put beside the file's."""
+        kept = dict(written)
+        if given.keys() & WAYS.keys():
+            kept = {name: v for name, v in kept.items() if name not in (*WAYS, "asked")}
+        if "settings" in given and "settings" in kept:
+            given = {**given, "settings": [kept["settings"], *given["settings"]]}
+        return {**kept, **given}
+
 
 class OriginConfig(Config):
     """What the run that forgets knows about its data; overrides for a moved folder."""
@@ -77,6 +87,12 @@ class OriginConfig(Config):
         json_schema_extra={"hidden": True},
     )
 
+    @property
+    def moved(self) -> dict[str, Path]:
+        """What of the data is elsewhere than the run says."""
+        paths = {"data_dir": self.data_dir, "metadata": self.metadata}
+        return {name: path for name, path in paths.items() if path is not None}
+
 
 class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     """Everything that makes a run that has forgotten."""
@@ -99,16 +115,6 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
         description="The digest of the samples that were asked for, on record in the folder.",
         json_schema_extra={"hidden": True},
     )
-
-    @classmethod
-    def joined(cls, written: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Another way to ask replaces the file's; settings are put beside the file's."""
-        kept = dict(written)
-        if given.keys() & WAYS.keys():
-            kept = {name: v for name, v in kept.items() if name not in (*WAYS, "asked")}
-        if "settings" in given and "settings" in kept:
-            given = {**given, "settings": [kept["settings"], *given["settings"]]}
-        return {**kept, **given}
 
     @property
     def method_settings(self) -> dict[str, Any]:

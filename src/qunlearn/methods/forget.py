@@ -139,8 +139,7 @@ def forget_run(config: ForgetConfig, out: Path) -> Run:
     recipe = recipe_of(origin.config)
     settings = settings_of(chosen, inherited(recipe, chosen) | given)
     fabric = make_fabric(config)
-    moved = {"data_dir": config.data_dir, "metadata": config.metadata}
-    data = data_config(origin, **config.data | {k: v for k, v in moved.items() if v is not None})
+    data = data_config(origin, **config.data | config.moved)
     then = Split.from_json(origin.split, load_data(data))
     split = asked(then, config)
     wanted = request_digest(split)
@@ -152,7 +151,6 @@ def forget_run(config: ForgetConfig, out: Path) -> Run:
     model = load(config.run, config.model)
     _check(model, split, settings, config.devices)
     header = replace(Header.read(origin.model_path), split=split.to_json())
-    run = Run.create(out)
     stated = {
         "settings": settings.to_dict(),
         "data": data.to_dict(),
@@ -160,8 +158,7 @@ def forget_run(config: ForgetConfig, out: Path) -> Run:
         "asked": wanted,
     }
     in_tables = dict.fromkeys(("epochs", "seed", "data_dir", "metadata"))
-    run.write_config(config.to_dict() | in_tables | stated)
-    run.write_split(header.split)
+    run = Run.begin(out, config.to_dict() | in_tables | stated, header.split)
     work = partial(
         _forget_into,
         run=run,

@@ -78,6 +78,14 @@ class Run:
         return cls(path)
 
     @classmethod
+    def begin(cls, path: Path, config: Mapping[str, Any], manifest: str) -> Run:
+        """Begin a run with what is known before anything is computed: settings and split."""
+        run = cls.create(path)
+        run.write_config(config)
+        run.write_split(manifest)
+        return run
+
+    @classmethod
     def open(cls, path: Path) -> Run:
         """Open a complete run."""
         if path.is_file():

@@ -89,9 +89,8 @@ def cell(
 def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> str:
     """Raise whatever is wrong before anything is made; the digest of the samples asked for."""
     origin = Run.open(config.run)
-    moved = {"data_dir": config.data_dir, "metadata": config.metadata}
-    data = data_config(origin, **{k: v for k, v in moved.items() if v is not None})
-    split = asked(Split.from_json(origin.split, load_data(data)), config)
+    data = load_data(data_config(origin, **config.moved))
+    split = asked(Split.from_json(origin.split, data), config)
     for name, settings in given.items():
         method = find_method(variant(name)[0])
         settings_of(method, {**inherited(recipe_of(origin.config), method), **settings})

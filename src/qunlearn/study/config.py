@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -11,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from qunlearn.errors import UserError
 from qunlearn.methods import all_methods, find_method
-from qunlearn.methods.config import WAYS, OriginConfig, RequestConfig, pairs
+from qunlearn.methods.config import OriginConfig, RequestConfig, pairs
 from qunlearn.training.config import ComputeConfig
 
 Select = Literal["heldout", "oracle"]
@@ -41,16 +40,6 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
         description="What the search looks at: only the held-out part, or Retrain (oracle).",
     )
     workers: int = Field(1, ge=1, description="How many cells to make at a time.")
-
-    @classmethod
-    def joined(cls, written: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Another way to ask replaces the file's; settings are put beside the file's."""
-        kept = dict(written)
-        if given.keys() & WAYS.keys():
-            kept = {name: v for name, v in kept.items() if name not in WAYS}
-        if "settings" in given and "settings" in kept:
-            given = {**given, "settings": [kept["settings"], *given["settings"]]}
-        return {**kept, **given}
 
     @property
     def names(self) -> list[str]:

@@ -57,9 +57,7 @@ def adopt_run(config: AdoptConfig, out: Path) -> Run:
 
     calibrate_first(model.eval(), data, split.train, optimizer)
     fabric = make_fabric(config)
-    run = Run.create(out)
-    run.write_config(config.to_dict())
-    run.write_split(split.to_json())
+    run = Run.begin(out, config.to_dict(), split.to_json())
     work = partial(
         train_into,
         run=run,

@@ -89,9 +89,7 @@ def train_run(config: TrainConfig, out: Path) -> Run:
     model = starting_model(config, spec, quant, split)
     # Whatever is wrong is said before writing.
     check_fits(model, data, split.train, config, config.devices)
-    run = Run.create(out)
-    run.write_config(config.to_dict())
-    run.write_split(split.to_json())
+    run = Run.begin(out, config.to_dict(), split.to_json())
     work = partial(
         train_into,
         run=run,
