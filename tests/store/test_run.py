@@ -3,6 +3,7 @@ import os
 import pytest
 
 from qunlearn.errors import UserError
+from qunlearn.store import run as run_module
 from qunlearn.store.run import Run
 
 
@@ -61,3 +62,27 @@ def test_what_is_not_a_run_is_said_so(tmp_path):
         Run.open(tmp_path)
     with pytest.raises(UserError, match="no run folder"):
         Run.open(tmp_path / "none")
+
+
+def test_a_copy_that_was_interrupted_is_no_run_and_is_made_again(tmp_path, monkeypatch):
+    run = Run.begin(tmp_path / "a", {"lr": 1}, "{}")
+    for name in ("model.safetensors", "metrics.json"):
+        (run.path / name).write_text("{}")
+    run.finish({})
+    write = run_module.write_bytes
+
+    def stop(path, content):
+        if path.name == "run.json":
+            raise KeyboardInterrupt
+        write(path, content)
+
+    monkeypatch.setattr(run_module, "write_bytes", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run.copy_to(tmp_path / "b")
+    assert not Run.is_complete(tmp_path / "b")
+    monkeypatch.setattr(run_module, "write_bytes", write)
+    run.copy_to(tmp_path / "b")
+    for path in run.path.iterdir():
+        assert (tmp_path / "b" / path.name).read_bytes() == path.read_bytes()
+    with pytest.raises(UserError, match="more than an unfinished run"):
+        run.copy_to(tmp_path / "b")

@@ -183,6 +183,9 @@ def test_the_search_starts_at_the_default_stays_in_range_and_goes_on(run_folder,
     row = table["rows"][1]
     assert (row["trials"], table["select"]) == (3, "oracle")
     assert row["settings"]["lr"] == best.config["settings"]["lr"]
+    cell = Run.open(tmp_path / "a" / "cells" / "ft" / "seed0")
+    assert cell.info == best.info  # its time too: the trial is the cell, and was made once
+    assert cell.predictions.keys() == best.predictions.keys()
 
     shutil.rmtree(tmp_path / "a" / "trials" / "ft" / "2")
     shutil.rmtree(tmp_path / "a" / "cells" / "ft")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from qunlearn.errors import UserError
 from qunlearn.store import toml
-from qunlearn.store.files import read, read_json, sha256, write_json, write_text
+from qunlearn.store.files import read, read_json, sha256, write_bytes, write_json, write_text
 from qunlearn.store.weights import read_tensors, write_weights
 
 if TYPE_CHECKING:
@@ -126,6 +126,14 @@ class Run:
         if strange or Run.is_complete(path):
             raise UserError(f"The folder {str(path)!r} holds more than an unfinished run.")
         shutil.rmtree(path)
+
+    def copy_to(self, path: Path) -> None:
+        """Copy a finished run; whatever interrupts it, the copy is complete or is no run."""
+        Run.discard(path)
+        Run.create(path)
+        for name in PARTS:  # the last one makes it complete
+            if (self.path / name).is_file():
+                write_bytes(path / name, (self.path / name).read_bytes())
 
     @property
     def model_path(self) -> Path:

@@ -12,7 +12,7 @@ from qunlearn.metrics import average_gap
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
 from qunlearn.study.cells import Cell, run_cells
-from qunlearn.study.config import CompareConfig, folder_name, variant
+from qunlearn.study.config import PLACE, CompareConfig, folder_name, variant
 
 
 def tuned(
@@ -25,7 +25,8 @@ def tuned(
 ) -> tuple[dict[str, Any], int]:
     """The settings that were best, and how many trials it took; the first trial is the default's.
 
-    Finished trials are kept, and a search that was interrupted goes on where it was.
+    Finished trials are kept, and a search that was interrupted goes on where it was. The best trial
+    is the method's cell of seed 0 at the same time: nothing is trained twice.
     """
     method = find_method(variant(name)[0])
     searched = {k: v for k, v in method.config.search.items() if k not in given}
@@ -36,6 +37,7 @@ def tuned(
         k: optuna.distributions.FloatDistribution(v.low, v.high, log=v.log)
         for k, v in searched.items()
     }
+    place = folder.path / "trials" / folder_name(name)
     study = optuna.create_study()
     for number in range(config.tune):
         study.sampler = optuna.samplers.TPESampler(seed=number)  # so that it can go on from here
@@ -44,8 +46,7 @@ def tuned(
         trial = study.ask(space)
         settings = {**given, **trial.params, "seed": 0}
         values = {**config.origin(), "method": method.name, "settings": settings}
-        path = folder.path / "trials" / folder_name(name) / f"{number}"
-        cell = Cell(name, 0, ForgetConfig.parse(values), path, digest)
+        cell = Cell(name, 0, ForgetConfig.parse(values), place / f"{number}", digest)
         try:
             (run,) = run_cells([cell], 1, f"{name}, trial {number + 1}")
         except Failure:  # a rate at which it explodes is no choice, but a trial all the same
@@ -54,6 +55,9 @@ def tuned(
         study.tell(trial, distance(run, retrain, config.select))
     if not any(trial.value is not None for trial in study.trials):
         raise Failure(f"All {config.tune} trials of {name} failed; give its settings with --set.")
+    cell_path = folder.path / PLACE / folder_name(name) / "seed0"
+    if not Run.is_complete(cell_path):
+        Run.open(place / f"{study.best_trial.number}").copy_to(cell_path)
     return {**given, **study.best_params}, config.tune
 
 
