@@ -105,6 +105,7 @@ class Job:
             config,
             objective,
             title=self.title,
+            values=self.split.data.images[0].numel(),
             prepare=prepare,
             watch=self.watch,
             on_epoch=self.on_epoch,

@@ -3,6 +3,7 @@
 from qunlearn.quant.batchnorm import keeping_statistics, using_running_averages
 from qunlearn.quant.convert import calibrate, quantize
 from qunlearn.quant.describe import describe
+from qunlearn.quant.fuse import fused, why_not
 from qunlearn.quant.quantizer import Family, Grid, Quantizer, families
 from qunlearn.quant.spec import LayerSpec, QuantSpec, known_quantizers
 
@@ -15,8 +16,10 @@ __all__ = [
     "calibrate",
     "describe",
     "families",
+    "fused",
     "keeping_statistics",
     "known_quantizers",
     "quantize",
     "using_running_averages",
+    "why_not",
 ]

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from qunlearn.quant.fuse import is_fused, kernel
+
 SMALLEST_SCALE = 1e-10
 """Scales are kept above this, so that a collapsing one can neither divide by zero nor turn over."""
 
@@ -158,39 +160,64 @@ def _fit(gradient: Tensor, like: Tensor) -> Tensor:
     return gradient.sum_to_size(like.shape).to(like.dtype)
 
 
+@kernel(dense=1)
+def _uniform(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
+    s = wide(scale).clamp_min(SMALLEST_SCALE)
+    # In place: on a large activation each temporary costs as much as the arithmetic. (vmap
+    # knows no clamp_, but its two halves.)
+    v = (wide(x) / s).add_(zero).clamp_min_(low).clamp_max_(high)
+    return v.round_().sub_(zero).mul_(s).to(x.dtype)
+
+
+@kernel(dense=2)
+def _uniform_back(
+    x: Tensor,
+    gradient: Tensor,
+    scale: Tensor,
+    zero: Tensor,
+    low: int,
+    high: int,
+    to_scale: bool,
+    to_zero: bool,
+) -> tuple[Tensor | None, ...]:
+    s = wide(scale).clamp_min(SMALLEST_SCALE)
+    v = (wide(x) / s).add_(zero)
+    clipped = v.clamp(low, high)
+    inside = v == clipped
+    passed = gradient * inside
+    scales = zeros = None
+    if to_scale:
+        # round(v) - v inside, k - z at the clips
+        slope = clipped.round_().sub_(torch.where(inside, v, zero))
+        scales = _fit(slope * gradient, scale)
+    if to_zero:
+        zeros = _fit((passed - gradient) * s, zero)
+    return passed.to(x.dtype), scales, zeros
+
+
 class _UniformQuantize(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
-        s = wide(scale).clamp_min(SMALLEST_SCALE)
-        # In place: on a large activation each temporary costs as much as the arithmetic. (vmap
-        # knows no clamp_, but its two halves.)
-        v = (wide(x) / s).add_(zero).clamp_min_(low).clamp_max_(high)
-        return v.round_().sub_(zero).mul_(s).to(x.dtype)
+    def forward(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Any:
+        return _uniform(x, scale, zero, low, high)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, scale, zero, ctx.low, ctx.high = inputs
+        ctx.fused = is_fused()
         ctx.save_for_backward(x, scale, zero)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, zero = ctx.saved_tensors
-        s = wide(scale).clamp_min(SMALLEST_SCALE)
-        v = (wide(x) / s).add_(zero)
-        clipped = v.clamp(ctx.low, ctx.high)
-        inside = v == clipped
-        to_x = gradient * inside
-        to_scale = to_zero = None
-        if ctx.needs_input_grad[1]:
-            # round(v) - v inside, k - z at the clips
-            slope = clipped.round_().sub_(torch.where(inside, v, zero))
-            to_scale = _fit(slope * gradient, scale)
-        if ctx.needs_input_grad[2]:
-            to_zero = _fit((to_x - gradient) * s, zero)
-        return to_x.to(x.dtype), to_scale, to_zero, None, None
+        _, to_scale, to_zero, *_ = ctx.needs_input_grad
+        limits = (ctx.low, ctx.high)
+        passed, scales, zeros = _uniform_back(
+            x, gradient, scale, zero, *limits, to_scale, to_zero, fused=ctx.fused
+        )
+        return passed, _as(scales, scale), _as(zeros, zero), None, None
 
 
 class _ScaleGradient(torch.autograd.Function):
@@ -209,78 +236,109 @@ class _ScaleGradient(torch.autograd.Function):
         return gradient * ctx.factor, None
 
 
+@kernel(dense=1)
+def _pact(x: Tensor, alpha: Tensor, bits: int, signed: bool) -> Tensor:
+    top = wide(alpha).clamp_min(SMALLEST_SCALE)
+    scale = pact_scale(alpha, bits, signed)
+    bottom = -top if signed else torch.zeros_like(top)
+    clipped = torch.minimum(torch.maximum(wide(x), bottom), top)
+    return ((clipped / scale).round() * scale).to(x.dtype)
+
+
+@kernel(dense=2)
+def _pact_back(
+    x: Tensor, gradient: Tensor, alpha: Tensor, signed: bool
+) -> tuple[Tensor | None, ...]:
+    top = wide(alpha).clamp_min(SMALLEST_SCALE)
+    value = wide(x)
+    above = value >= top
+    below = value <= -top if signed else value < 0
+    to_alpha = gradient * above
+    if signed:
+        to_alpha = to_alpha - gradient * below
+    return gradient * ~(above | below), _fit(to_alpha, alpha)
+
+
 class _Pact(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, alpha: Tensor, bits: int, signed: bool) -> Tensor:
-        top = wide(alpha).clamp_min(SMALLEST_SCALE)
-        scale = pact_scale(alpha, bits, signed)
-        bottom = -top if signed else torch.zeros_like(top)
-        clipped = torch.minimum(torch.maximum(wide(x), bottom), top)
-        return ((clipped / scale).round() * scale).to(x.dtype)
+    def forward(x: Tensor, alpha: Tensor, bits: int, signed: bool) -> Any:
+        return _pact(x, alpha, bits, signed)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, alpha, _, ctx.signed = inputs
+        ctx.fused = is_fused()
         ctx.save_for_backward(x, alpha)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, alpha = ctx.saved_tensors
-        top = wide(alpha).clamp_min(SMALLEST_SCALE)
-        value = wide(x)
-        above = value >= top
-        below = value <= -top if ctx.signed else value < 0
-        to_alpha = gradient * above
-        if ctx.signed:
-            to_alpha = to_alpha - gradient * below
-        return gradient * ~(above | below), _fit(to_alpha, alpha), None, None
+        passed, to_alpha = _pact_back(x, gradient, alpha, ctx.signed, fused=ctx.fused)
+        return passed, _as(to_alpha, alpha), None, None
+
+
+@kernel(dense=1)
+def _soft(x: Tensor, lower: Tensor, upper: Tensor, bits: int) -> Tensor:
+    top = 2**bits - 1
+    step = dsq_step(lower, upper, bits)
+    zero = (-lower / step).round()  # an integer already, but for the last bit of a float
+    codes = (wide(x) / step + zero).clamp(0, top).round()
+    return ((codes - zero) * step).to(x.dtype)
+
+
+@kernel(dense=2)
+def _soft_back(
+    x: Tensor, gradient: Tensor, lower: Tensor, upper: Tensor, alpha: Tensor, bits: int
+) -> tuple[Tensor | None, ...]:
+    top = 2**bits - 1
+    a = alpha.clamp(SHARPEST, SOFTEST)
+    step = dsq_step(lower, upper, bits)
+    sharpness = torch.log(2 / a - 1)
+    v = (wide(x) - lower) / step
+    below, above = v < 0, v > top
+    inside = ~(below | above)
+    v = v.clamp(0, top)  # beyond the range all that follows is multiplied by zero
+    i = v.floor().clamp(0, top - 1)
+    r = v - i - 0.5
+    t = torch.tanh(sharpness * r)
+    slope = sharpness * (1 - t * t) / (2 * (1 - a))
+    soft = i + 0.5 + t / (2 * (1 - a))
+    inner = gradient * inside
+    to_lower = inner * (1 - soft / top - slope * (1 - v / top)) + gradient * below
+    to_upper = inner * (soft - slope * v) / top + gradient * above
+    bend = -2 / (a * (2 - a))  # dκ/dα
+    to_alpha = inner * step * ((1 - t * t) * r * bend / (2 * (1 - a)) + t / (2 * (1 - a) ** 2))
+    return (
+        (inner * slope).to(x.dtype),
+        _fit(to_lower, lower),
+        _fit(to_upper, upper),
+        _fit(to_alpha, alpha),
+    )
 
 
 class _Dsq(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, lower: Tensor, upper: Tensor, alpha: Tensor, bits: int) -> Tensor:
-        top = 2**bits - 1
-        step = dsq_step(lower, upper, bits)
-        zero = (-lower / step).round()  # an integer already, but for the last bit of a float
-        codes = (wide(x) / step + zero).clamp(0, top).round()
-        return ((codes - zero) * step).to(x.dtype)
+    def forward(x: Tensor, lower: Tensor, upper: Tensor, alpha: Tensor, bits: int) -> Any:
+        return _soft(x, lower, upper, bits)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, lower, upper, alpha, ctx.bits = inputs
+        ctx.fused = is_fused()
         ctx.save_for_backward(x, lower, upper, alpha)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, lower, upper, alpha = ctx.saved_tensors
-        top = 2**ctx.bits - 1
-        a = alpha.clamp(SHARPEST, SOFTEST)
-        step = dsq_step(lower, upper, ctx.bits)
-        sharpness = torch.log(2 / a - 1)
-        v = (wide(x) - lower) / step
-        below, above = v < 0, v > top
-        inside = ~(below | above)
-        v = v.clamp(0, top)  # beyond the range all that follows is multiplied by zero
-        i = v.floor().clamp(0, top - 1)
-        r = v - i - 0.5
-        t = torch.tanh(sharpness * r)
-        slope = sharpness * (1 - t * t) / (2 * (1 - a))
-        soft = i + 0.5 + t / (2 * (1 - a))
-        inner = gradient * inside
-        to_lower = inner * (1 - soft / top - slope * (1 - v / top)) + gradient * below
-        to_upper = inner * (soft - slope * v) / top + gradient * above
-        bend = -2 / (a * (2 - a))  # dκ/dα
-        to_alpha = inner * step * ((1 - t * t) * r * bend / (2 * (1 - a)) + t / (2 * (1 - a) ** 2))
-        return (
-            (inner * slope).to(x.dtype),
-            _fit(to_lower, lower),
-            _fit(to_upper, upper),
-            _fit(to_alpha, alpha),
-            None,
-        )
+        x, *parameters = ctx.saved_tensors
+        passed, *found = _soft_back(x, gradient, *parameters, ctx.bits, fused=ctx.fused)
+        return passed, *map(_as, found, parameters), None
+
+
+def _as(gradient: Tensor | None, like: Tensor) -> Tensor | None:
+    return None if gradient is None else gradient.reshape(like.shape)

@@ -133,6 +133,9 @@ class ComputeConfig(Config):
     devices: int = Field(1, ge=1, description="How many devices or processes.")
     precision: Literal["32", "bf16", "16"] = Field("32", description="32, bf16 or 16 (mixed).")
     threads: int | None = Field(None, ge=1, description="Processor threads; all cores by default.")
+    compile: Literal["auto", "on", "off"] = Field(
+        "auto", description="Compile the quantizers: on, off, or auto (where it saves time)."
+    )
 
 
 class OptimizerConfig(Config):

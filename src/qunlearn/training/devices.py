@@ -9,6 +9,7 @@ import torch
 from lightning_fabric import Fabric
 
 from qunlearn.errors import UserError, unknown
+from qunlearn.quant import why_not
 from qunlearn.training import precision
 from qunlearn.training.config import ComputeConfig
 
@@ -22,7 +23,13 @@ warnings.filterwarnings("ignore", message="Grad strides do not match bucket view
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 
 
-def make_fabric(config: ComputeConfig) -> Fabric:
+class Machine(Fabric):
+    """A Fabric that also knows whether to compile the quantizers: auto, on or off."""
+
+    compile = "auto"
+
+
+def make_fabric(config: ComputeConfig) -> Machine:
     """A Fabric for these settings, or one sentence about what the machine lacks."""
     if config.accelerator not in ACCELERATORS:
         raise unknown("accelerator", config.accelerator, ACCELERATORS)
@@ -49,12 +56,32 @@ def make_fabric(config: ComputeConfig) -> Fabric:
     precision.check(config, accelerator)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning_fabric")
-        return Fabric(
+        fabric = Machine(
             accelerator=accelerator,
             devices=config.devices,
             precision=precision.FABRIC_PRECISION[config.precision],
             strategy="ddp_spawn" if config.devices > 1 else "auto",
         )
+    fabric.compile = config.compile
+    return fabric
+
+
+LARGE = 3e7
+"""How many input values (images times their size) a run must read for compiling to pay."""
+
+
+def compiles(fabric: Fabric, values: float) -> bool:
+    """Whether the quantizers are to be compiled for a run that reads so many input values."""
+    wanted = getattr(fabric, "compile", "auto")
+    if wanted == "off" or (wanted == "auto" and values < LARGE):
+        return False
+    reason = why_not()
+    if reason and fabric.is_global_zero:
+        warnings.warn(
+            f"The quantizers are not compiled, which costs time but changes nothing else: {reason}",
+            stacklevel=2,
+        )
+    return reason is None
 
 
 def leave_together(fabric: Fabric) -> None:

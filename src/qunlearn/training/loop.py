@@ -17,8 +17,9 @@ from torch.random import fork_rng
 from qunlearn.data import Batch, Loader
 from qunlearn.data.draw import generator
 from qunlearn.errors import Failure
-from qunlearn.quant import using_running_averages
+from qunlearn.quant import fused, using_running_averages
 from qunlearn.training.config import OptimizerConfig
+from qunlearn.training.devices import compiles
 from qunlearn.training.optimizer import learning_rate, make_optimizer
 from qunlearn.training.progress import Progress
 
@@ -99,13 +100,15 @@ def optimize(
     objective: Callable[[nn.Module], Objective],
     *,
     title: str,
+    values: int = 0,
     prepare: Callable[[], None] = lambda: None,
     watch: Callable[[], Mapping[str, float]] = dict,
     on_epoch: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> None:
     """Run the loop: `objective` gets the model as the devices see it, and says what a step learns.
 
-    `prepare` is called once the model is on its device and in training mode, before anything else.
+    `values` is how many numbers make one sample; it tells whether compiling would pay. `prepare` is
+    called once the model is on its device and in training mode, before anything else.
     After each epoch, `watch` may measure more on the first process, outside of the time that is
     taken, and `on_epoch` gets the row of all numbers.
     """
@@ -116,7 +119,9 @@ def optimize(
     goal = objective(wrapped)
     shown = fabric.is_global_zero
     seconds = 0.0
-    with fork_rng(), Progress(title, config.epochs * goal.steps, shown) as progress:
+    work = config.epochs * goal.steps
+    compiled = compiles(fabric, work * config.batch_size * values)
+    with fork_rng(), fused(compiled), Progress(title, work, shown) as progress:
         for epoch in range(config.epochs):
             started = time.perf_counter()
             goal.before_epoch(epoch)
@@ -139,7 +144,7 @@ def optimize(
             numbers = means | dict(watch() if shown else {})
             progress.show(numbers)
             row = {"epoch": epoch + 1, "lr": rate, **numbers, "seconds": round(seconds, 3)}
-            on_epoch(row | dict(goal.report()))
+            on_epoch(row | {"compiled": compiled} | dict(goal.report()))
     # As a loaded model will be, so that both give the same outputs to the last bit.
     _arrange(model, torch.contiguous_format)
 

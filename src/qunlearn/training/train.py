@@ -73,6 +73,7 @@ def train(
         lambda wrapped: cross_entropy(fabric, wrapped, _loader(split.data, index, config, fabric)),
         prepare=lambda: calibrate_first(model, split.data, index, config),
         title=title,
+        values=split.data.images[0].numel(),
         on_epoch=on_epoch,
     )
     return model.eval()

@@ -1,0 +1,113 @@
+"""Kernels that a compiler fuses: one pass over memory where plain torch makes ten.
+
+    @kernel(dense=1)
+    def rounded(x, scale): ...     # `x` element by element, `scale` shared
+
+    with fused():
+        rounded(x, scale)          # compiled; outside of the block, computed as it is written
+
+Compiled or not, the arithmetic is the same. What is compiled sees each tensor as a flat run of
+memory, so that one compilation serves all shapes and layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_on: ContextVar[bool] = ContextVar("fused", default=False)
+
+
+@contextmanager
+def fused(on: bool = True) -> Iterator[None]:
+    """Within the block, kernels are compiled (or with `on=False`, are not)."""
+    token = _on.set(on)
+    try:
+        yield
+    finally:
+        _on.reset(token)
+
+
+def is_fused() -> bool:
+    """Whether kernels are compiled here."""
+    return _on.get()
+
+
+@cache
+def why_not() -> str | None:
+    """Why this machine cannot compile kernels, in a few words; None if it can."""
+    try:
+        torch.compile(lambda x: x * 2 + 1, dynamic=True)(torch.ones(8))
+    except Exception as error:  # whatever is missing: a compiler, its headers, a place to write
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return next((line for line in lines if line.strip()), type(error).__name__)
+    return None
+
+
+class Kernel:
+    """A pure function whose first `dense` arguments are alike in shape; the others are shared.
+
+    A shared tensor is a single number, or one for each row of the dense tensors' first axis.
+    """
+
+    def __init__(self, function: Callable[..., Any], dense: int):
+        self.plain, self.dense = function, dense
+        self.compiled: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: Any, fused: bool | None = None) -> Any:
+        """The function's value, with the results that are alike in shape laid out as the first."""
+        dense, shared = arguments[: self.dense], arguments[self.dense :]
+        wanted = is_fused() if fused is None else fused
+        if not wanted or not _alike(dense):
+            return self.plain(*arguments)
+        if self.compiled is None:
+            self.compiled = torch.compile(self.plain, dynamic=True, fullgraph=True)
+        by_row = any(isinstance(a, Tensor) and a.numel() > 1 for a in shared)
+        first, count = dense[0], dense[0].numel()
+        rows = first.shape[0]
+        shape, strides = ((rows, count // rows), (count // rows, 1)) if by_row else ((count,), (1,))
+        flat = [_over(a, shape, strides) for a in dense]
+        with torch.no_grad():
+            found = self.compiled(*flat, *map(_column, shared))
+        several = isinstance(found, tuple)
+        results = tuple(
+            _over(r, first.shape, first.stride()) if r is not None and r.shape == shape else r
+            for r in (found if several else (found,))
+        )
+        return results if several else results[0]
+
+
+def kernel(dense: int) -> Callable[[Callable[..., Any]], Kernel]:
+    """Make a kernel of a pure function; see the module."""
+    return lambda function: Kernel(function, dense)
+
+
+def _alike(tensors: Sequence[Tensor]) -> bool:
+    """Whether the tensors fill their memory, all in the same order."""
+    first = tensors[0]
+    layouts = (torch.contiguous_format, torch.channels_last)[: 2 if first.dim() == 4 else 1]
+    return first.numel() > 0 and any(
+        all(t.is_contiguous(memory_format=layout) for t in tensors) for layout in layouts
+    )
+
+
+def _over(x: Tensor, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
+    """The memory of `x` with another shape; no view, since the compiler would look at its base."""
+    memory = x.detach().untyped_storage()
+    return torch.empty(0, dtype=x.dtype, device=x.device).set_(
+        memory, x.storage_offset(), tuple(shape), tuple(strides)
+    )
+
+
+def _column(value: Any) -> Any:
+    """A shared tensor as one number or as a column."""
+    if not isinstance(value, Tensor):
+        return value
+    column = value.detach().flatten()
+    return column[:, None].clone() if value.numel() > 1 else column[0].clone()

@@ -1,0 +1,89 @@
+"""Compiled kernels compute what is written, whatever the shape, the layout and the precision."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from qunlearn.quant import QuantSpec, fuse, fused, quantize, why_not
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason="no compiler here")
+
+
+def network(quantizer: str, per_channel: bool) -> nn.Module:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, stride=2),
+        nn.BatchNorm2d(16),
+        nn.Flatten(),
+        nn.Linear(16 * 9, 5),
+    )
+    spec = QuantSpec(3, 4, quantizer, per_channel=per_channel, first_last_bits=4)
+    return quantize(net, spec).double().train()  # so that no sum's rounding hides an error
+
+
+def gradients(net: nn.Module, x: Tensor, on: bool) -> tuple[Tensor, dict[str, Tensor]]:
+    net.zero_grad()
+    x = x.detach().requires_grad_()
+    with fused(on):
+        out = net(x)
+    out.square().sum().backward()  # outside of the block: backward remembers how forward was made
+    found = {n: p.grad.clone() for n, p in net.named_parameters() if p.grad is not None}
+    assert x.grad is not None
+    return out.detach(), found | {"input": x.grad.clone()}
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("quantizer", ["lsq+", "lsq", "pact", "dsq"])
+def test_a_step_has_the_same_gradients(quantizer: str, per_channel: bool) -> None:
+    net = network(quantizer, per_channel)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        for batch in (6, 1):
+            x = torch.randn(batch, 3, 8, 8).double().contiguous(memory_format=layout)
+            net(torch.randn(8, 3, 8, 8).double())
+            net.eval()
+            plain, expected = gradients(net, x, on=False)
+            quick, found = gradients(net, x, on=True)
+            torch.testing.assert_close(quick, plain, rtol=1e-9, atol=1e-10)
+            assert found.keys() == expected.keys()
+            for name, gradient in expected.items():
+                torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-10)
+            net.train()
+
+
+def test_the_kernel_is_really_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def double(x: Tensor, by: Tensor) -> Tensor:
+        seen.append(tuple(x.shape))
+        return x * by
+
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    kernel = fuse.kernel(dense=1)(double)
+    x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    with fused():
+        torch.testing.assert_close(kernel(x, torch.tensor(2.0)), 2 * x)
+        rows = torch.tensor([2.0, 3.0]).reshape(2, 1, 1, 1)
+        found = kernel(x, rows)
+    torch.testing.assert_close(found, x * rows)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    kernel(x, torch.tensor(2.0))
+    with fused():
+        kernel(x[:, ::2], torch.tensor(2.0))  # not dense: as it is written
+    assert seen == [(120,), (2, 60), (2, 3, 4, 5), (2, 2, 4, 5)]
+
+
+def test_what_hinders_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(function: object, **_: object) -> object:
+        raise RuntimeError("\nno C++ compiler\nat all")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    why_not.cache_clear()
+    try:
+        assert why_not() == "no C++ compiler"
+    finally:
+        why_not.cache_clear()
