@@ -220,7 +220,7 @@ def test_compare_prints_the_table_and_json(qunlearn, run_folder, tmp_path):
     words += ("--set", "retrain.epochs=1", "--set", "ga.epochs=1", "--threads", 1)
     code, out, _ = qunlearn(*words, "--out", tmp_path / "t")
     assert code == 0
-    assert all(word in out for word in ("retrain", "ga[momentum=0]", "Noise floor", "2 seed(s)"))
+    assert all(word in out for word in ("retrain", "ga[momentum=0]", "Noise floor", "2 seeds"))
     code, out, _ = qunlearn(*words, "--out", tmp_path / "t", "--json")
     assert json.loads(out) == json.loads((tmp_path / "t" / "table.json").read_text())
     assert "compared" in refuse(qunlearn, tmp_path, *words, "--set", "ft.lr=1", "--out", "x")

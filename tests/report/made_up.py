@@ -50,7 +50,14 @@ def table(models=MODELS, seeds=3, floor=0.6, **changed):
             **{s: [values[s], 0.5 if seeds > 1 else None] for s in SCORES},
             "seconds": [3.0, None],
             "runtime": [12.5, None],
-            "cells": [{"metrics": {s: values[s] + shift for s in SCORES}} for shift in shifts],
+            "evenly_timed": True,
+            "entropy": {key: [0.5, None] for key in SAMPLES},
+            "agreement": {key: [87.5, None] for key in SAMPLES},
+            "divergence": {key: [0.0123, None] for key in SAMPLES},
+            "cells": [
+                {"metrics": {s: values[s] + shift for s in SCORES}, "folder": f"seed{seed}"}
+                for seed, shift in enumerate(shifts)
+            ],
             "gaps": {s: [gaps[s], None] for s in SCORES},
             "AG": [sum(gaps.values()) / 4, None],
         }
@@ -68,6 +75,9 @@ def table(models=MODELS, seeds=3, floor=0.6, **changed):
         "parts": SAMPLES,
         "seeds": seeds,
         "select": None,
+        "settings_from": None,
+        "ranking": "Best is forgetter.",
+        "failed": {},
         "original": BEFORE,
         "rows": rows,
         "noise_floor": {"AG": [floor, 0.1], "pairs": 3} if seeds > 1 else None,

@@ -89,7 +89,7 @@ def test_a_comparison_gets_a_page(tmp_path):
     page = report_comparison(folder)
     assert page == folder / "report.html"
     text = read(page).text
-    assert "Did the best method here, forgetter, make the model forget?" in text
+    assert "Did the method nearest to Retrain, forgetter, make the model forget?" in text
     assert "✓ Yes: as far as these measurements can tell" in text
     for words in ("memoriser: ✗ No", "eager: ! Too much", "noise floor", "runner-up", "12.5 %"):
         assert words in text
@@ -110,6 +110,29 @@ def test_a_comparison_says_how_settings_were_chosen(tmp_path):
     alone = table(seeds=1, select="heldout")
     text = read(report_comparison(comparison(tmp_path / "b", alone))).text
     for words in ("no noise floor", "by looking at held-out data only", "single Retrain"):
+        assert words in text
+    assert "Seed 0 is among the seeds reported" in text
+    borrowed = table(select="oracle", settings_from="other/table.json")
+    text = read(report_comparison(comparison(tmp_path / "c", borrowed))).text
+    assert (
+        "Settings are those of the comparison other/table.json, chosen there by looking at Retrain"
+        in text
+    )
+
+
+def test_a_comparison_says_what_failed_and_what_is_not_fair(tmp_path):
+    content = table(failed={"ga": "seed 1: the loss became nan."})
+    content["rows"][1]["evenly_timed"] = False
+    content["rows"][1]["lira"] = {"AUC": [0.5, None]}
+    text = read(report_comparison(comparison(tmp_path / "a", content))).text
+    for words in ("ga failed, seed 1: the loss became nan.", "~ 12.5 %", "Not a fair time"):
+        assert words in text
+    assert "TPR at 1 % FPR is left out" in text
+
+
+def test_a_comparison_shows_the_predictions_of_every_part(tmp_path):
+    text = read(report_comparison(comparison(tmp_path / "a", table()))).text
+    for words in ("forgetter held out 0.500 87.50 % 0.0123", "retrain test 0.500"):
         assert words in text
 
 

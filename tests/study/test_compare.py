@@ -7,19 +7,23 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from qunlearn.cli.main import main
 from qunlearn.errors import Failure, UserError
 from qunlearn.metrics import auc, average_gap, lira, margin, mean_interval
 from qunlearn.store.run import Run
-from qunlearn.study import tune
+from qunlearn.study import cells, tune
 from qunlearn.study.compare import compare_run
-from qunlearn.study.config import CompareConfig
+from qunlearn.study.config import CompareConfig, folder_name
+from qunlearn.study.ranking import ranking
 from qunlearn.study.table import Entry, noise_floor, table_of
 from qunlearn.study.tune import distance
+from qunlearn.study.workers import side_by_side
 from qunlearn.training.evaluate import evaluate, split_of
 
 QUICK = {
@@ -44,9 +48,9 @@ def untimed(table):
     """The table without what depends on the clock."""
     text = json.loads(json.dumps(table))
     for row in text["rows"]:
-        row.pop("seconds"), row.pop("runtime")
+        row.pop("seconds"), row.pop("runtime"), row.pop("evenly_timed")
         for cell in row["cells"]:
-            cell.pop("seconds")
+            cell.pop("seconds"), cell.pop("workers")
     return text
 
 
@@ -68,7 +72,6 @@ def test_every_figure_is_the_cells_own(compared, run_folder):
     assert ft["AG"] == pytest.approx(list(mean_interval(gaps)))
     assert retrain["AG"][0] == 0
     assert retrain["runtime"][0] == 100
-    assert {row.get("place") for row in table["rows"]} == {None, "best", "runner-up"}
     split = split_of(runs["ft"][0])
     labels = split.data.labels[split.forget]
     known = [margin(run.predictions["forget"], labels) for run in runs["retrain"]]
@@ -78,6 +81,8 @@ def test_every_figure_is_the_cells_own(compared, run_folder):
         own = margin(runs["ft"][seed].predictions["forget"], labels)
         areas.append(auc(lira(own, others), lira(known[seed], others)))
     assert ft["lira"]["AUC"] == pytest.approx(list(mean_interval(areas)))
+    assert len(labels) < 100
+    assert "TPR at 1 % FPR" not in ft["lira"]
     assert table["noise_floor"]["pairs"] == 3
 
 
@@ -102,14 +107,26 @@ def test_more_seeds_and_methods_are_added_to_what_is_there(compared, run_folder,
     settings = {"retrain.epochs": 1, "ga.epochs": 1, "l1-sparse.epochs": 1}
     other = config(run_folder, methods="ga,l1-sparse", seeds=2, settings=settings)
     assert [row["method"] for row in compare_run(other, copy)["rows"]][1:] == ["ga", "l1-sparse"]
-    with pytest.raises(UserError, match="was made with epochs = 1, not 2"):
-        compare_run(config(run_folder, settings={**QUICK["settings"], "ga.epochs": 2}), copy)
+
+
+def test_cells_with_other_settings_stand_beside_those_that_are_there(
+    compared, run_folder, tmp_path
+):
+    out, table = compared
+    copy = shutil.copytree(out, tmp_path / "more")
+    longer = {**QUICK["settings"], "ga.epochs": 2}
+    changed = compare_run(config(run_folder, settings=longer), copy)
+    assert changed["rows"][1] == table["rows"][1]
+    assert [cell["settings"]["epochs"] for cell in changed["rows"][2]["cells"]] == [2, 2, 2]
+    assert compare_run(config(run_folder), copy) == table
 
 
 def test_another_question_is_refused(compared, run_folder):
     out, _ = compared
-    with pytest.raises(UserError, match=r"holds a comparison with random = 0\.1, not 0\.2"):
+    before = (out / "compare.toml").read_text()
+    with pytest.raises(UserError, match="has forgotten other samples"):
         compare_run(config(run_folder, random=0.2), out)
+    assert (out / "compare.toml").read_text() == before
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -149,7 +166,8 @@ def test_a_network_that_was_made_anew_is_noticed(compared, run_folder, tmp_path)
 
 def entry(method, seed, scores, seconds=10.0):
     metrics = dict(zip(("FA", "RA", "TA", "MIA"), scores, strict=True))
-    return Entry(method, seed, {"metrics": metrics, "seconds": seconds, "settings": {}}, {}, 0)
+    figures = {"metrics": metrics, "seconds": seconds, "settings": {}, "threads": 1, "workers": 1}
+    return Entry(method, seed, figures, {}, 0)
 
 
 def test_the_noise_floor_is_the_gap_among_retrains():
@@ -191,6 +209,167 @@ def test_the_search_starts_at_the_default_stays_in_range_and_goes_on(run_folder,
     shutil.rmtree(tmp_path / "a" / "cells" / "ft")
     again = compare_run(config(run_folder, **asked), tmp_path / "a")
     assert untimed(again) == untimed(table)
+
+    made = {run.path: run.info for run in trials}
+    more = compare_run(config(run_folder, **{**asked, "tune": 5}), tmp_path / "a")
+    assert more["rows"][1]["trials"] == 5
+    assert len(list((tmp_path / "a" / "trials").rglob("run.json"))) == 5
+    for number in (0, 1):
+        path = tmp_path / "a" / "trials" / "ft" / f"{number}"
+        assert Run.open(path).info == made[path]
+    assert untimed(compare_run(config(run_folder, **asked), tmp_path / "a")) == untimed(table)
+
+
+def test_a_search_by_two_workers_finds_what_one_finds(run_folder, tmp_path):
+    settings = {"retrain.epochs": 1, "ft.epochs": 1, "rl.epochs": 1}
+    asked = {"methods": "ft,rl", "seeds": 1, "tune": 2, "settings": settings}
+    alone = compare_run(config(run_folder, **asked), tmp_path / "a")
+    beside = compare_run(config(run_folder, **asked, workers=2), tmp_path / "b")
+    assert untimed(alone) == untimed(beside)
+    assert [cell["workers"] for row in beside["rows"] for cell in row["cells"]] == [2, 2, 2]
+
+
+def test_settings_are_taken_from_another_table(compared, run_folder, tmp_path):
+    settings = {"retrain.epochs": 1, "ft.epochs": 1, "ga.epochs": 1, "ft.lr": 0.02}
+    first = compare_run(config(run_folder, seeds=1, settings=settings), tmp_path / "a")
+    first["rows"][1]["trials"], first["select"] = 7, "oracle"
+    source = tmp_path / "a" / "table.json"
+    source.write_text(json.dumps(first))
+    asked = {"methods": "ft,ft[momentum=0.5]", "settings": {"retrain.epochs": 1}, "random": 0.2}
+    asked |= {"seeds": 1, "settings_from": source}
+    table = compare_run(config(run_folder, **asked), tmp_path / "b")
+    _, plain, variant = table["rows"]
+    assert plain["settings"] == first["rows"][1]["settings"]
+    assert variant["settings"] == {**plain["settings"], "momentum": 0.5}
+    assert (plain["trials"], variant["trials"]) == (7, 7)
+    assert (table["settings_from"], table["select"]) == (str(source), "oracle")
+    refusals = {
+        "has no settings for 'rl'": {"methods": "ft,rl"},
+        "leave one out": {"tune": 2},
+        "not a comparison's table": {"settings_from": tmp_path / "a" / "cells/ft/seed0/run.json"},
+        "There is no file": {"settings_from": tmp_path / "nothing.json"},
+    }
+    for says, other in refusals.items():
+        with pytest.raises(UserError, match=says):
+            compare_run(config(run_folder, **{**asked, **other}), tmp_path / "c")
+        assert not (tmp_path / "c").exists()
+
+
+def failing(monkeypatch, method, seed):
+    """Let one cell fail."""
+    real = cells.forget_run
+
+    def forget_run(config, out):
+        if (config.method, config.settings["seed"]) == (method, seed):
+            raise Failure("The loss became nan.")
+        return real(config, out)
+
+    monkeypatch.setattr(cells, "forget_run", forget_run)
+
+
+def test_a_cell_that_fails_does_not_end_the_comparison(
+    compared, run_folder, tmp_path, monkeypatch, capsys
+):
+    failing(monkeypatch, "ft", 1)
+    words = ["compare", run_folder, "--random", 0.1, "--methods", "ft,ga", "--seeds", 2]
+    words += ["--threads", 1, "--out", tmp_path / "a"]
+    words += [w for name, value in QUICK["settings"].items() for w in ("--set", f"{name}={value}")]
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    assert ended.value.code == 1
+    table = json.loads((tmp_path / "a" / "table.json").read_text())
+    assert [row["method"] for row in table["rows"]] == ["retrain", "ga"]
+    assert table["failed"] == {"ft": "seed 1: The loss became nan."}
+    said = capsys.readouterr()
+    assert "ft failed, seed 1: The loss became nan." in said.out
+    assert said.err == (
+        "qunlearn: Failed: ft; everything else is kept, and the same command tries again.\n"
+    )
+    failing(monkeypatch, "ga", 0)
+    with pytest.raises(Failure, match="Every method failed"):
+        compare_run(config(run_folder, methods="ga", seeds=1, settings={}), tmp_path / "b")
+
+
+def test_without_retrain_there_is_no_comparison(run_folder, tmp_path, monkeypatch):
+    failing(monkeypatch, "retrain", 0)
+    with pytest.raises(Failure, match="Retrain, which methods are compared with, failed; seed 0"):
+        compare_run(config(run_folder), tmp_path / "a")
+
+
+def killed(job):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_is_ended_from_outside_is_a_failure():
+    with pytest.raises(Failure, match="fewer --workers"):
+        list(side_by_side(killed, [1, 2], 2))
+
+
+def test_a_cell_without_its_predictions_is_made_again(compared, run_folder, tmp_path):
+    out, table = compared
+    copy = shutil.copytree(out, tmp_path / "copy")
+    (copy / "cells" / "ft" / "seed1" / "predictions.safetensors").unlink()
+    assert untimed(compare_run(config(run_folder), copy)) == untimed(table)
+    assert (copy / "cells" / "ft" / "seed1" / "predictions.safetensors").is_file()
+
+
+def test_threads_are_shared_out_among_workers(run_folder, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert config(run_folder, threads=None, workers=3).origin()["threads"] == 2
+    assert config(run_folder, threads=5, workers=3).origin()["threads"] == 5
+    assert config(run_folder, threads=None).origin()["threads"] is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [
+        ({"random": 0.1}, "original-compare-random-10"),
+        ({"random": 0.125, "forget_seed": 3}, "original-compare-random-12.5-seed-3"),
+        ({"classes": ("3", "cat")}, "original-compare-class-3-cat"),
+        ({"ids": "lists/gone.csv"}, "original-compare-ids-gone"),
+        ({"where": "user == 42"}, "original-compare-where-user-42"),
+    ],
+)
+def test_a_comparison_has_a_place_beside_its_run(request_, name):
+    asked = CompareConfig.parse({"run": Path("runs/original"), **request_})
+    assert asked.usual_out == Path("runs") / name
+
+
+def test_all_methods_and_variants_of_them():
+    every = CompareConfig.parse({"run": "r"}).names
+    more = CompareConfig.parse({"run": "r", "methods": "all,oeu[alpha=0]"}).names
+    assert more == [*every, "oeu[alpha=0]"]
+
+
+def test_no_two_methods_share_a_folder():
+    names = ["ft[lr=1e+5]", "ft[lr=1e-5]", "ft[lr=1e5]", "a:b", "a-b", "a/b", "x[k=1;l=2]"]
+    folders = {folder_name(name) for name in names}
+    assert len(folders) == len(names)
+    assert all("/" not in folder for folder in folders)
+
+
+def ranked(floor, **gaps):
+    rows = [{"method": name, "AG": list(gap)} for name, gap in gaps.items()]
+    return ranking(rows, floor), {row["method"]: row.get("place") for row in rows}
+
+
+def test_the_best_is_named_only_where_it_can_be_told():
+    words, places = ranked(0.5, a=(9, 1), b=(2, 0.5), c=(5, 1))
+    assert words == "Best is b, runner-up c."
+    assert places == {"a": None, "b": "best", "c": "runner-up"}
+    words, places = ranked(0.5, a=(5.5, 1), b=(2, 0.5), c=(5, 1))
+    assert words == "Best is b; which comes second cannot be told: its interval meets that of a."
+    assert places == {"a": None, "b": "best", "c": None}
+    words, places = ranked(0.5, a=(9, 6.5), b=(2, 0.5), c=(5, 1))
+    assert "which is best cannot be told: its interval meets that of a" in words
+    assert set(places.values()) == {None}
+    words, places = ranked(6, a=(9, 0.1), b=(2, 0.1), c=(5, 0.1))
+    assert "b, c are within the noise floor" in words
+    assert set(places.values()) == {None}
+    words, places = ranked(0, a=(9, None), b=(2, None))
+    assert words == "b has the smallest AG, but one seed cannot tell which is best."
+    assert set(places.values()) == {None}
+    assert ranked(0, a=(9, None)) == ("", {"a": None})
 
 
 def test_what_the_search_looks_at(compared):
@@ -257,7 +436,7 @@ def test_a_trial_that_explodes_is_a_trial_all_the_same(run_folder, tmp_path, mon
 
     def explode(cells, workers, title):
         if cells[0].path.name == "0":
-            raise Failure("the loss became nan")
+            return [Failure("the loss became nan")]
         return real(cells, workers, title)
 
     monkeypatch.setattr(tune, "run_cells", explode)

@@ -9,10 +9,16 @@ import typer
 
 from qunlearn.cli.output import print_json, print_table
 from qunlearn.cli.settings import Json, with_settings
+from qunlearn.errors import Failure
+from qunlearn.metrics.gap import SCORES
 from qunlearn.study.config import CompareConfig
 
 OutFolder = Annotated[
-    Any, typer.Option(help="The folder of the comparison; new, or one to go on with.  [required]")
+    Any,
+    typer.Option(
+        help="The folder of the comparison, new or one to go on with; beside the run by default, "
+        "as runs/original-compare-random-10."
+    ),
 ]
 
 
@@ -24,10 +30,12 @@ def command(settings: CompareConfig, out: OutFolder = None, json: Json = False) 
     is interrupted, give the same command again: it goes on where it was.
 
     Examples:
-      qunlearn compare runs/original --random 0.1 --methods all --seeds 3 --out runs/table
+      qunlearn compare runs/original --random 0.1 --methods all --seeds 3
 
       qunlearn compare runs/original --class 3 --methods oeu,ft --tune 8 --select oracle
-      --workers 2 --threads 1 --out runs/classes
+      --workers 2 --out runs/classes
+
+      qunlearn compare runs/original --random 0.3 --settings-from runs/classes/table.json
     """
     from qunlearn.report import report_comparison
     from qunlearn.study.compare import compare_run
@@ -39,67 +47,63 @@ def command(settings: CompareConfig, out: OutFolder = None, json: Json = False) 
     else:
         print_comparison(table)
         print(f"The page that shows it: {page}")
+    end(table)
 
 
-def print_comparison(table: Mapping[str, Any]) -> None:
-    """The paper's table: each figure with its gap to Retrain."""
-    head = ["method", "FA", "RA", "TA", "MIA", "AG", "runtime", "trials"]
-    rows = [
-        [
-            row["method"],
-            *(_with_gap(row, score) for score in ("FA", "RA", "TA", "MIA")),
-            _mean(row["AG"]) + {"best": " *", "runner-up": " +"}.get(row.get("place", ""), ""),
-            f"{row['runtime'][0]:.1f} %",
-            f"{row['trials']}",
-        ]
-        for row in table["rows"]
-    ]
-    print_table(head, rows)
-    print(f"{table['seeds']} seed(s); mean ± half the 95 % interval (gap to Retrain).", end=" ")
-    print("AG: the mean gap; * best, + runner-up. Runtime: of Retrain's.")
-    floor = table["noise_floor"]
-    if floor:
-        print(
-            f"Noise floor: Retrains of different seeds have an AG of {_mean(floor['AG'])} among "
-            "each other; below that no method can be told from Retrain."
+def end(*tables: Mapping[str, Any]) -> None:
+    """Fail if something of a comparison failed; the table is there by then."""
+    failed = list(dict.fromkeys(name for table in tables for name in table["failed"]))
+    if failed:
+        raise Failure(
+            f"Failed: {', '.join(failed)}; everything else is kept, and the same command tries "
+            "again."
         )
-    else:
-        print("With a single seed there is no noise floor; use --seeds 2 or more.")
-    counts = {row["trials"] for row in table["rows"] if row["method"] != "retrain"}
-    if len(counts) > 1:
-        print("Careful: methods had different numbers of trials, so this comparison is not even.")
-    if table["select"]:
-        looked = "at Retrain (oracle)" if table["select"] == "oracle" else "at held-out data only"
-        print(f"Settings were chosen on seed 0 by looking {looked}.")
+
+
+def print_comparison(
+    table: Mapping[str, Any], paper: Mapping[str, Mapping[str, Any]] | None = None, title: str = ""
+) -> None:
+    """The paper's table: each figure with its gap to Retrain; below ours, what the paper has."""
+    from qunlearn.report.rows import interval, notes, runtime
+
+    head = ["method", *SCORES, "AG", "runtime", "trials"]
+    rows = []
+    for row in table["rows"]:
+        mark = {"best": " *", "runner-up": " +"}.get(row.get("place", ""), "")
+        ours = {score: interval(row[score]) for score in (*SCORES, "AG")}
+        line = _line(row["method"], ours, {s: row["gaps"][s][0] for s in SCORES})
+        rows.append([*line[:-1], line[-1] + mark, runtime(row), f"{row['trials']}"])
+        if paper and row["method"] in paper:
+            theirs = paper[row["method"]]
+            gaps = {s: abs(theirs[s] - paper["retrain"][s]) for s in SCORES}
+            figures = {score: f"{theirs[score]:.2f}" for score in (*SCORES, "AG")}
+            rows.append([*_line("  the paper", figures, gaps), "", ""])
+    rows += [[name, "failed", *[""] * 6] for name in table["failed"]]
+    print_table(head, rows, title)
+    for note in notes(table):
+        print(note)
     print_beside(table)
+
+
+def _line(name: str, figures: Mapping[str, str], gaps: Mapping[str, float]) -> list[str]:
+    """A name, the four figures with their gaps, and AG."""
+    return [name, *(f"{figures[s]} ({gaps[s]:.2f})" for s in SCORES), figures["AG"]]
 
 
 def print_beside(table: Mapping[str, Any]) -> None:
     """What stands beside the four figures: how alike the forgotten samples' predictions are."""
+    from qunlearn.report.rows import LIRA, interval
+
     head = ["on what was forgotten", "entropy", "as Retrain", "divergence"]
-    judged = any("lira" in row for row in table["rows"])
-    names = ("AUC", "AUC of |z|", "TPR at 1 % FPR")
+    names = next((list(row["lira"]) for row in table["rows"] if "lira" in row), [])
     rows = []
     for row in table["rows"]:
-        line = [row["method"], _mean(row["entropy"]["forget"], 3)]
+        line = [row["method"], interval(row["entropy"]["forget"], 3)]
         alike = row["method"] != "retrain"
         line += [f"{row['agreement']['forget'][0]:.1f} %" if alike else ""]
-        line += [_mean(row["divergence"]["forget"], 4) if alike else ""]
-        line += [_mean(row["lira"][n], 3) if "lira" in row else "" for n in names if judged]
+        line += [interval(row["divergence"]["forget"], 4) if alike else ""]
+        line += [interval(row["lira"][name], 3) if "lira" in row else "" for name in names]
         rows.append(line)
-    print_table([*head, *(f"LiRA {n}" for n in names if judged)], rows)
-    if judged:
-        print(
-            "LiRA: 0.5 is Retrain's. AUC above: still known; below: made surer to be unknown than "
-            "unseen data is. AUC of |z|: out in either direction."
-        )
-
-
-def _with_gap(row: Mapping[str, Any], score: str) -> str:
-    gap = row["gaps"][score][0]
-    return _mean(row[score]) + (f" ({gap:.2f})" if row["method"] != "retrain" else "")
-
-
-def _mean(value: list[float | None], digits: int = 2) -> str:
-    mean, half = value
-    return f"{mean:.{digits}f}" + (f" ± {half:.{digits}f}" if half is not None else "")
+    print_table([*head, *(f"LiRA {name}" for name in names)], rows)
+    if names:
+        print(LIRA)

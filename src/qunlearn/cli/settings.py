@@ -46,20 +46,22 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
             both = kind.joined(written, _set(given))
             values = {k: v for k, v in both.items() if k in kind.model_fields}
             others = {p.name: given[p.name] or written.get(p.name, p.default) for p in own}
+            settings = kind.parse(values)
             if "out" in others:
-                if not others["out"]:
+                out = others["out"] or getattr(settings, "usual_out", None)
+                if not out:
                     raise UserError("The setting 'out' is missing; give it with --out.")
-                others["out"] = Path(others["out"])
-            command(kind.parse(values), **others)
+                others["out"] = Path(out)
+            command(settings, **others)
 
-        settings = inspect.Parameter(
+        file = inspect.Parameter(
             "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigFile
         )
         flags = [_flag(name, kind) for name in _in_order(kind) if not _extra(kind, name, "hidden")]
         called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + [settings, *flags]
+            [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + [file, *flags]
         )
-        called.__annotations__ = {p.name: p.annotation for p in [*own, settings, *flags]}
+        called.__annotations__ = {p.name: p.annotation for p in [*own, file, *flags]}
         return called
 
     return decorate

@@ -36,7 +36,7 @@ from qunlearn.report.sections import (
 from qunlearn.report.verdict import Verdict
 from qunlearn.store.run import Run
 from qunlearn.store.study import CONFIG, TABLE, StudyFolder
-from qunlearn.study.config import PLACE, folder_name
+from qunlearn.study.config import CELLS, folder_name
 from qunlearn.training.evaluate import split_of
 
 
@@ -64,6 +64,7 @@ def report_comparison(path: Path, *, data_dir: Path | None = None) -> Path:
         gaps = {r["method"]: {s: r["gaps"][s][0] for s in SCORES} for r in content["rows"][1:]}
         shares = {r["method"]: r["runtime"][0] for r in content["rows"][1:]}
         settings = {r["method"]: r["settings"] for r in content["rows"]}
+        folders = {r["method"]: str(r["cells"][0]["folder"]) for r in content["rows"]}
         floor = content["noise_floor"]["AG"][0] if content["noise_floor"] else None
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         if isinstance(error, UserError):
@@ -72,7 +73,7 @@ def report_comparison(path: Path, *, data_dir: Path | None = None) -> Path:
             f"The file {str(path / TABLE)!r} is damaged; give the same `qunlearn compare` again."
         ) from None
     bars = gap_bars(gaps, floor), runtime_bars(shares)
-    runs = {name: run for name in settings if (run := _cell(path, name)) is not None}
+    runs = {n: run for n, folder in folders.items() if (run := _cell(path, n, folder)) is not None}
     outputs, drawn = _outputs(runs, data_dir)
     conflicts = {
         name: (heat_map(name, found), found.words())
@@ -133,7 +134,7 @@ def _opening(
         f"Comparison: {path.name}",
         f"{counted(len(views), 'method')} beside Retrain, {counted(content['seeds'], 'seed')}. "
         f"{request_of(content)}",
-        f"Did the best method here, {name}, make the model forget?",
+        f"Did the method nearest to Retrain, {name}, make the model forget?",
         verdicts[name],
         tag("h3", f"{name}: before, after, and what a retrained model does"),
         shown,
@@ -206,8 +207,9 @@ def _outputs(runs: Mapping[str, Run], data_dir: Path | None) -> tuple[Safe, list
     return shown, [*sure, *spread]
 
 
-def _cell(path: Path, method: str) -> Run | None:
+def _cell(path: Path, method: str, folder: str) -> Run | None:
     """The run of a method with seed 0; None if it is not there any more."""
-    # The name comes from a file; folder_name leaves nothing in it that could lead elsewhere.
-    cell = path / PLACE / folder_name(method) / "seed0"
+    home = path if (path / CELLS).is_dir() else path.parent
+    # The names come from a file; nothing is left in them that could lead elsewhere.
+    cell = home / CELLS / folder_name(method) / folder_name(folder)
     return Run.open(cell) if Run.is_complete(cell) else None

@@ -116,3 +116,14 @@ def ranked_panel(title: str, answers: Mapping[str, Outputs | None]) -> Drawn:
         f"Mean probabilities on forgotten samples from high to low, {title}. First choice: {said}."
     )
     return draw(f"answers-{slug(title)}", title, alt, (3.5, 1.9), paint)
+
+
+def part_name(part: str) -> str:
+    """What people call a part of the split.
+
+    >>> part_name("held_out"), part_name("forget_2")
+    ('held out', 'forgotten earlier, request 2')
+    """
+    names = {**PARTS, "retain": "retained", "test_forgotten": "test, forgotten classes"}
+    number = part.removeprefix("forget_")
+    return f"forgotten earlier, request {number}" if number != part else names.get(part, part)

@@ -7,6 +7,7 @@ from typing import Any
 
 from qunlearn.metrics.gap import SCORES
 from qunlearn.report.html import Safe, join, table, tag
+from qunlearn.report.outputs import part_name
 from qunlearn.report.sections import MEANING, counted
 
 
@@ -22,9 +23,12 @@ def comparison_table(content: Mapping[str, Any]) -> Safe:
         name = join("noise floor", tag("small", "Retrains among each other"))
         lines.append(_padded([name, interval(floor["AG"])], len(head)))
         classes.append("aside")
+    lines += [_padded([name, "failed"], len(head)) for name in content["failed"]]
+    classes += ["aside"] * len(content["failed"])
     return join(
         table(head, lines, "The comparison", classes),
-        *(tag("p", note, class_="note") for note in notes(content)),
+        *(tag("p", note, class_="note") for note in (MEANING, *notes(content))),
+        _parts(content),
         _lira(rows),
     )
 
@@ -36,33 +40,65 @@ def _line(row: Mapping[str, Any]) -> list[object]:
     for score in SCORES:
         gap = "sets the mark" if retrain else f"gap {interval(row['gaps'][score])}"
         cells.append(join(interval(row[score]), tag("small", gap)))
-    return [*cells, f"{interval(row['runtime'], 1)} %", "" if retrain else row["trials"]]
+    return [*cells, runtime(row), "" if retrain else row["trials"]]
+
+
+def runtime(row: Mapping[str, Any]) -> str:
+    """The share of Retrain's time; marked where the two did not have the same of the machine."""
+    return f"{'' if row['evenly_timed'] else '~ '}{interval(row['runtime'], 1)} %"
+
+
+def _parts(content: Mapping[str, Any]) -> Safe:
+    """How alike the predictions are to Retrain's, part by part."""
+    lines = [
+        (
+            join(row["method"], tag("small", part_name(part))),
+            interval(row["entropy"][part], 3),
+            *(
+                ("", "")
+                if row["method"] == "retrain"
+                else (
+                    f"{interval(row['agreement'][part])} %",
+                    interval(row["divergence"][part], 4),
+                )
+            ),
+        )
+        for part in content["parts"]
+        for row in content["rows"]
+    ]
+    return join(
+        tag("h3", "Predictions, part by part"),
+        tag(
+            "p",
+            "Entropy: how unsure the predictions are, in nats; good is Retrain's. Agreement: how "
+            "often the same class is predicted as by Retrain; high is good. Divergence: how far "
+            "the probabilities are from Retrain's (Jensen-Shannon, in nats); small is good. Two "
+            "Retrains do not agree entirely either.",
+            class_="note",
+        ),
+        table(("method", "entropy", "agreement", "divergence"), lines, "Predictions"),
+    )
 
 
 def _lira(rows: Sequence[Mapping[str, Any]]) -> Safe:
     """What the attack on each sample finds, where there were enough Retrains for it."""
-    lines = [
-        (
-            row["method"],
-            interval(row["lira"]["AUC"], 3),
-            f"{interval(row['lira']['TPR at 1 % FPR'])} %",
-        )
-        for row in rows
-        if "lira" in row
-    ]
-    if not lines:
+    judged = [row for row in rows if "lira" in row]
+    if not judged:
         return Safe("")
+    names = list(judged[0]["lira"])
+    lines = [(row["method"], *(interval(row["lira"][name], 3) for name in names)) for row in judged]
     return join(
         tag("h3", "LiRA: an attack on each sample"),
-        tag(
-            "p",
-            "Each forgotten sample is judged by the Retrains of the other seeds. An AUC of 0.5 and "
-            "a TPR of 1 % mean that forgotten samples cannot be told from unseen ones; the higher, "
-            "the more of them can.",
-            class_="note",
-        ),
-        table(("method", "AUC", "TPR at 1 % FPR"), lines, "LiRA"),
+        tag("p", LIRA, class_="note"),
+        table(("method", *names), lines, "LiRA"),
     )
+
+
+LIRA = (
+    "LiRA judges each forgotten sample by the Retrains of the other seeds. Retrain itself has an "
+    "AUC of 0.5 and a TPR of 1 %; an AUC above 0.5: still known; below: made surer to be unknown "
+    "than unseen data is; AUC of |z|: out in either direction."
+)
 
 
 def _padded(cells: Sequence[object], width: int) -> list[object]:
@@ -71,36 +107,63 @@ def _padded(cells: Sequence[object], width: int) -> list[object]:
 
 def notes(content: Mapping[str, Any]) -> list[str]:
     """What a reader has to know to trust the table, or not to."""
-    rows = content["rows"]
-    seeds = content["seeds"]
-    found = [MEANING]
+    rows, seeds, floor = content["rows"], content["seeds"], content["noise_floor"]
     spread = "mean ± half the 95 % interval over the seeds" if seeds > 1 else "no interval"
-    found.append(
+    found = [
         f"{counted(seeds, 'seed')}: {spread}. Gap: the distance to Retrain of the same seed; AG: "
         "the mean of the four gaps, where small is good. Runtime: of Retrain's. Trials: how many "
         "settings were tried."
+    ]
+    found += [content["ranking"]] if content["ranking"] else []
+    found.append(
+        f"Noise floor: Retrains of different seeds have an AG of {interval(floor['AG'])} among "
+        "each other; below that no method can be told from Retrain."
+        if floor
+        else "With a single seed there is no noise floor: how far Retrain is from itself by chance "
+        "is not known; use two seeds or more."
     )
-    if not content["noise_floor"]:
-        found.append(
-            "With a single seed there is no noise floor: how far Retrain is from itself by chance "
-            "is not known."
-        )
     if len({row["trials"] for row in rows if row["method"] != "retrain"}) > 1:
         found.append(
             "Careful: the methods had different numbers of trials, so this comparison is not even."
         )
-    if content["select"] == "oracle":
+    found.append(_chosen(content))
+    if not all(row["evenly_timed"] for row in rows):
         found.append(
-            "Settings were chosen on seed 0 by looking at Retrain (oracle), which nobody has in "
-            "practice: take the figures as the best each method can do."
+            "~ Not a fair time: these runs and the Retrains were made with different numbers of "
+            "threads or of workers side by side."
         )
-    elif content["select"]:
+    if any("lira" in row and "TPR at 1 % FPR" not in row["lira"] for row in rows):
         found.append(
-            "Settings were chosen on seed 0 by looking at held-out data only, not at Retrain."
+            f"LiRA's TPR at 1 % FPR is left out: of {content['parts']['forget']} forgotten "
+            "samples, 1 % is less than one."
         )
-    else:
-        found.append("Settings were not searched for: they are the given ones and the defaults.")
+    found += [f"{name} failed, {why}" for name, why in content["failed"].items()]
     return found
+
+
+def _chosen(content: Mapping[str, Any]) -> str:
+    """How settings were chosen."""
+    select, source = content["select"], content["settings_from"]
+    if source:
+        how = {
+            "oracle": "chosen there by looking at Retrain (oracle)",
+            "heldout": "chosen there by looking at held-out data only",
+            None: "not searched for there",
+        }
+        return (
+            f"Settings are those of the comparison {source}, {how[select]}; none was chosen here."
+        )
+    if not select:
+        return "Settings were not searched for: they are the given ones and the defaults."
+    looked = {
+        "oracle": "Retrain (oracle), which nobody has in practice: take the figures as the best "
+        "each method can do",
+        "heldout": "held-out data only, not at Retrain",
+    }
+    return (
+        f"Settings were chosen on seed 0 by looking at {looked[select]}. Seed 0 is among the seeds "
+        "reported, so the figures are a little better than on seeds that chose nothing."
+    )
 
 
 def interval(value: Sequence[float | None], digits: int = 2) -> str:

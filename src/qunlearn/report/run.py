@@ -18,7 +18,7 @@ from qunlearn.report.drawing import Drawn
 from qunlearn.report.gather import check_writable, keep, labels_of, outputs_before, outputs_of
 from qunlearn.report.heat import heat_map
 from qunlearn.report.html import Safe, join, page, section, table, tag
-from qunlearn.report.outputs import PARTS, confidence_panel, ranked_panel
+from qunlearn.report.outputs import confidence_panel, part_name, ranked_panel
 from qunlearn.report.sections import (
     MEANING,
     PLAIN,
@@ -213,17 +213,6 @@ def _parts(metrics: Mapping[str, Any]) -> Safe:
         ),
         table(head, rows, "Part by part"),
     )
-
-
-def part_name(part: str) -> str:
-    """What people call a part of the split.
-
-    >>> part_name("held_out"), part_name("forget_2")
-    ('held out', 'forgotten earlier, request 2')
-    """
-    names = {**PARTS, "retain": "retained", "test_forgotten": "test, forgotten classes"}
-    number = part.removeprefix("forget_")
-    return f"forgotten earlier, request {number}" if number != part else names.get(part, part)
 
 
 def _bars(run: Run, metrics: Mapping[str, Any], retrain: Run | None) -> list[Drawn]:

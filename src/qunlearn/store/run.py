@@ -114,8 +114,8 @@ class Run:
         return (path / INFO).is_file()
 
     @staticmethod
-    def discard(path: Path) -> None:
-        """Delete what an interrupted run left, and nothing else."""
+    def discard(path: Path, finished: bool = False) -> None:
+        """Delete what an interrupted run left, or also a finished one, and nothing else."""
         if not path.is_dir():
             return
         # Files under way begin with a dot and the name that they are to get.
@@ -123,7 +123,7 @@ class Run:
         strange = [
             p.name for p in path.iterdir() if p.name not in PARTS and not p.name.startswith(ours)
         ]
-        if strange or Run.is_complete(path):
+        if strange or (Run.is_complete(path) and not finished):
             raise UserError(f"The folder {str(path)!r} holds more than an unfinished run.")
         shutil.rmtree(path)
 
@@ -164,10 +164,14 @@ class Run:
         write_weights(self.path / PREDICTIONS, logits, {"parts": list(logits)})
 
     @property
+    def has_predictions(self) -> bool:
+        """Whether the model's outputs were kept."""
+        return (self.path / PREDICTIONS).is_file()
+
+    @property
     def predictions(self) -> dict[str, Tensor]:
         """The model's outputs on each part that was measured; empty if they were not kept."""
-        path = self.path / PREDICTIONS
-        return read_tensors(path) if path.is_file() else {}
+        return read_tensors(self.path / PREDICTIONS) if self.has_predictions else {}
 
     def finish(self, info: Mapping[str, Any]) -> None:
         """Keep timings and what they were measured on; the run is complete with this."""
@@ -237,4 +241,14 @@ def machine() -> dict[str, Any]:
         "processor": platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "workers": _beside,
     }
+
+
+_beside = 1
+
+
+def made_beside(workers: int) -> None:
+    """Say that this process is one of several that make runs at a time, which slows each down."""
+    global _beside
+    _beside = workers

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from qunlearn.methods import find_method
 from qunlearn.methods.config import ForgetConfig
 from qunlearn.methods.forget import forget_run, inherited, recipe_of, settings_of
 from qunlearn.store.run import Run
+from qunlearn.study.config import CELLS, TRIALS, CompareConfig, folder_name, variant
+from qunlearn.study.workers import side_by_side
 from qunlearn.training.progress import Progress
 
 
@@ -32,8 +34,13 @@ class Cell:
     path: Path
     asked: str
 
+    @property
+    def done(self) -> bool:
+        """Whether its run is there, with the outputs that the figures come from."""
+        return Run.is_complete(self.path) and Run(self.path).has_predictions
+
     def check(self) -> None:
-        """Raise if there is a finished run of another network, request or settings."""
+        """Raise if there is a finished run of another network or request."""
         if not Run.is_complete(self.path):
             return
         origin, run = Run.open(self.config.run), Run.open(self.path)
@@ -44,70 +51,82 @@ class Cell:
             )
         if run.config.get("asked") != self.asked:
             raise UserError(
-                f"The cell {str(self.path)!r} has forgotten other samples than are asked for now: "
-                "the list or the metadata has changed; name a new folder with --out."
+                f"The cell {str(self.path)!r} has forgotten other samples than are asked for now; "
+                "name a new folder with --out."
             )
-        method = find_method(self.config.method)
-        usual = inherited(recipe_of(origin.config), method)
-        wanted = settings_of(method, usual | self.config.method_settings).to_dict()
-        found = run.config["settings"]
-        for name in sorted(wanted.keys() | found.keys()):
-            if wanted.get(name) != found.get(name):
-                raise UserError(
-                    f"The cell {str(self.path)!r} was made with {name} = {found.get(name)!r}, not "
-                    f"{wanted.get(name)!r}; remove it, or name a new folder with --out."
-                )
+
+    def make(self) -> None:
+        """Make it, from its start."""
+        if self.config.threads:
+            torch.set_num_threads(self.config.threads)
+        Run.discard(self.path, finished=True)
+        forget_run(self.config, self.path)
 
 
-def run_cells(cells: Sequence[Cell], workers: int, title: str) -> list[Run]:
+@dataclass(frozen=True)
+class Cells:
+    """Where the cells of one request are kept; comparisons of the same request may share them."""
+
+    config: CompareConfig
+    home: Path
+    asked: str
+
+    def cell(self, name: str, settings: Mapping[str, Any], seed: int) -> Cell:
+        """A cell of the table."""
+        return self._at(self.home / CELLS / folder_name(name) / f"seed{seed}", name, settings, seed)
+
+    def trial(self, name: str, settings: Mapping[str, Any], number: int) -> Cell:
+        """A trial of a search, on seed 0."""
+        return self._at(self.home / TRIALS / folder_name(name) / f"{number}", name, settings, 0)
+
+    def _at(self, path: Path, name: str, settings: Mapping[str, Any], seed: int) -> Cell:
+        """The cell at a path; beside it, if a run with other settings is there."""
+        own = {"method": variant(name)[0], "settings": {**settings, "seed": seed}}
+        config = ForgetConfig.parse({**self.config.origin(), **own})
+        wanted = stated(config)
+        if Run.is_complete(path):
+            found = Run.open(path).config
+            if {key: found.get(key) for key in wanted} != wanted:
+                digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+                path = path.with_name(f"{path.name}-{digest[:8]}")
+        return Cell(name, seed, config, path, self.asked)
+
+
+def stated(config: ForgetConfig) -> dict[str, Any]:
+    """What a run's numbers depend on, but for the network and the request."""
+    method = find_method(config.method)
+    usual = inherited(recipe_of(Run.open(config.run).config), method)
+    settings = settings_of(method, usual | config.method_settings).to_dict()
+    return {"settings": settings, "devices": config.devices, "precision": config.precision}
+
+
+def run_cells(cells: Sequence[Cell], workers: int, title: str) -> list[Run | Failure]:
     """Make those cells that are not there yet, `workers` of them at a time; all of them, in order.
 
     A cell that was interrupted is made again from its start.
     """
     for cell in cells:
         cell.check()
-    missing = [cell for cell in cells if not Run.is_complete(cell.path)]
+    missing = [cell for cell in cells if not cell.done]
+    failed: dict[Path, Failure] = {}
     with Progress(title, len(cells), len(missing) > 0) as progress:
         progress.advance(len(cells) - len(missing))
-        for cell in _made(missing, workers):
+        for cell, outcome in side_by_side(Cell.make, missing, workers):
+            if isinstance(outcome, Failure):
+                failed[cell.path] = Failure(f"seed {cell.seed}: {outcome}")
             progress.show({f"{cell.method} seed": cell.seed})
             progress.advance()
-    return [Run.open(cell.path) for cell in cells]
-
-
-def _made(cells: Sequence[Cell], workers: int) -> Iterable[Cell]:
-    """The cells as they get done."""
-    if workers == 1:
-        for cell in cells:
-            _make(cell)
-            yield cell
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        waiting = {pool.submit(_make, cell): cell for cell in cells}
-        try:
-            for done in as_completed(waiting):
-                done.result()
-                yield waiting[done]
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _make(cell: Cell) -> None:
-    if cell.config.threads:
-        torch.set_num_threads(cell.config.threads)
-    Run.discard(cell.path)
-    try:
-        forget_run(cell.config, cell.path)
-    except Failure as failure:
-        raise Failure(f"{cell.method} with seed {cell.seed}: {failure}") from None
+    return [failed.get(cell.path) or Run.open(cell.path) for cell in cells]
 
 
 def figures_of(run: Run) -> dict[str, Any]:
     """What a cell's run says of itself, as a table keeps it."""
+    machine = run.info["machine"]
     return {
+        "folder": run.path.name,
         "metrics": run.metrics,
         "seconds": run.info["seconds"]["forgetting"],
         "settings": run.config["settings"],
+        "threads": machine["threads"],
+        "workers": machine.get("workers", 1),
     }

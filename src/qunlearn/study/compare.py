@@ -3,46 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from qunlearn.data import Split
-from qunlearn.errors import UserError
+from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
-from qunlearn.methods.config import ForgetConfig
 from qunlearn.methods.forget import asked, inherited, recipe_of, request_digest, settings_of
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
-from qunlearn.study.cells import Cell, figures_of, run_cells
-from qunlearn.study.config import PLACE, CompareConfig, folder_name, variant
+from qunlearn.study.cells import Cells, figures_of, run_cells
+from qunlearn.study.config import CompareConfig, variant
+from qunlearn.study.source import Source
 from qunlearn.study.table import Entry, table_of
 from qunlearn.study.tune import tuned
+from qunlearn.study.workers import side_by_side
 from qunlearn.training.evaluate import data_config, figures, load_data, split_of
 
 
-def compare_run(config: CompareConfig, out: Path) -> dict[str, Any]:
-    """Make what is missing of a comparison, and keep its table in `out`."""
-    names = ["retrain", *config.names]
-    given = {name: config.settings_for(name) for name in names}
-    digest = check(config, given)
+def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> dict[str, Any]:
+    """Make what is missing of a comparison, and keep its table in `out`.
+
+    Cells are kept in `home`, which comparisons of the same request may share; in `out` by default.
+    """
+    source = Source.read(config.settings_from) if config.settings_from else None
+    given = {name: settings_given(config, name, source) for name in ("retrain", *config.names)}
+    cells = Cells(config, home or out, check(config, given))
+    marks = [cells.cell("retrain", given["retrain"], seed) for seed in range(config.seeds)]
+    for mark in marks:
+        mark.check()
     folder = StudyFolder.open_or_create(out, config.to_dict())
-    seeds = range(config.seeds)
-    retrains = run_cells(
-        [cell(config, out, "retrain", seed, given["retrain"], digest) for seed in seeds],
-        config.workers,
-        "retraining",
-    )
-    trials = {}
+    retrains = list(map(_made, run_cells(marks, config.workers, "retraining")))
+    trials = {name: source.trials[source.row(name)] for name in config.names} if source else {}
+    failed: dict[str, str] = {}
     if config.tune:
-        for name in config.names:
-            chosen, count = tuned(config, folder, name, given[name], retrains[0], digest)
-            given[name], trials[name] = chosen, count
-    cells = [
-        cell(config, out, name, seed, given[name], digest)
-        for name in config.names
-        for seed in seeds
-    ]
-    runs = run_cells(cells, config.workers, "comparing")
+        search = partial(tuned, cells, retrains[0])
+        jobs = [(name, given[name]) for name in config.names]
+        for (name, _), found in side_by_side(search, jobs, config.workers):
+            if isinstance(found, Failure):
+                failed[name] = str(found)
+            else:
+                given[name], trials[name] = found
+    names = [name for name in config.names if name not in failed]
+    wanted = [cells.cell(name, given[name], seed) for name in names for seed in range(config.seeds)]
+    made = run_cells(wanted, config.workers, "comparing")
+    outcomes = list(zip(wanted, made, strict=True))
+    for cell, run in outcomes:
+        if isinstance(run, Failure):
+            failed.setdefault(cell.method, str(run))
     split = split_of(retrains[0], config.data_dir)
     entries = [
         Entry("retrain", seed, figures_of(run), run.predictions, 0)
@@ -50,44 +59,45 @@ def compare_run(config: CompareConfig, out: Path) -> dict[str, Any]:
     ]
     entries += [
         Entry(
-            each.method,
-            each.seed,
-            against(run, retrains[each.seed], split),
+            cell.method,
+            cell.seed,
+            against(run, retrains[cell.seed], split),
             run.predictions,
-            trials.get(each.method, 0),
+            trials.get(cell.method, 0),
         )
-        for each, run in zip(cells, runs, strict=True)
+        for cell, run in outcomes
+        if isinstance(run, Run) and cell.method not in failed
     ]
+    if len(failed) == len(config.names):
+        name, why = next(iter(failed.items()))
+        raise Failure(f"Every method failed, and only the Retrains are kept; {name}: {why}")
     table = {
         "request": split.requests[-1].kind,
         "detail": dict(split.requests[-1].detail),
         "parts": {part: len(index) for part, index in split.measured().items()},
         "seeds": config.seeds,
-        "select": config.select if config.tune else None,
+        "select": source.select if source else config.select if config.tune else None,
+        "settings_from": str(source.path) if source else None,
         "original": retrains[0].metrics["before"],
+        "failed": failed,
         **table_of(entries, split),
     }
     folder.write_table(table)
     return table
 
 
-def cell(
-    config: CompareConfig,
-    out: Path,
-    name: str,
-    seed: int,
-    settings: Mapping[str, Any],
-    digest: str,
-) -> Cell:
-    """One cell: its settings, and where its run is kept."""
-    values = {**config.origin(), "method": variant(name)[0]}
-    values["settings"] = {**settings, "seed": seed}
-    path = out / PLACE / folder_name(name) / f"seed{seed}"
-    return Cell(name, seed, ForgetConfig.parse(values), path, digest)
+def settings_given(config: CompareConfig, name: str, source: Source | None) -> dict[str, Any]:
+    """A method's settings before any search; those of a flag or a variant win over a table's."""
+    found = source.settings[source.row(name)] if source and name != "retrain" else {}
+    return {**found, **config.settings_for(name)}
 
 
 def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> str:
     """Raise whatever is wrong before anything is made; the digest of the samples asked for."""
+    if config.tune and config.settings_from:
+        raise UserError(
+            f"--tune {config.tune} searches settings and --settings-from gives them; leave one out."
+        )
     origin = Run.open(config.run)
     data = load_data(data_config(origin, **config.moved))
     split = asked(Split.from_json(origin.split, data), config)
@@ -104,3 +114,10 @@ def against(run: Run, retrain: Run, split: Split) -> dict[str, Any]:
     whole = figures_of(run)
     compared = figures(run.predictions, split, retrain.predictions)
     return {**whole, "metrics": {**whole["metrics"], **compared}}
+
+
+def _made(outcome: Run | Failure) -> Run:
+    """A Retrain; without it there is nothing to compare with."""
+    if isinstance(outcome, Failure):
+        raise Failure(f"Retrain, which methods are compared with, failed; {outcome}")
+    return outcome

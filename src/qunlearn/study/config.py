@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -23,14 +25,18 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
 
     methods: str = Field(
         "all",
-        description="Which methods, with commas between; a variant as oeu[alpha=0]. Retrain is "
-        "always there.",
+        description="Which methods, with commas between, or all; a variant as oeu[alpha=0]. "
+        "Retrain is always there.",
     )
     seeds: int = Field(3, ge=1, description="How many seeds; all forget the same samples.")
     settings: Annotated[dict[str, Any], BeforeValidator(pairs)] = Field(
         default_factory=dict,
         description="A setting of a method, as oeu.lr=0.03; may be given several times.",
         json_schema_extra={"flag": "--set", "metavar": "METHOD.NAME=VALUE", "repeated": True},
+    )
+    settings_from: Path | None = Field(
+        None,
+        description="A finished comparison's table.json; each method's settings are taken from it.",
     )
     tune: int = Field(
         0, ge=0, description="Search each method's settings with so many trials, on seed 0."
@@ -44,9 +50,9 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
     @property
     def names(self) -> list[str]:
         """The methods beside Retrain, in the order of the table."""
-        if self.methods == "all":
-            return [m.name for m in all_methods() if m.name != "retrain"]
-        names = [n.strip() for n in re.split(r",(?![^\[]*\])", self.methods) if n.strip()]
+        words = [n.strip() for n in re.split(r",(?![^\[]*\])", self.methods) if n.strip()]
+        every = [method.name for method in all_methods() if method.name != "retrain"]
+        names = [name for word in words for name in (every if word == "all" else [word])]
         for name in names:
             find_method(variant(name)[0])
         twice = next((name for name in names if names.count(name) > 1), None)
@@ -78,7 +84,24 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
         """What every cell is asked: the run, the samples, the machine."""
         shared = {*OriginConfig.model_fields, *RequestConfig.model_fields}
         shared |= set(ComputeConfig.model_fields)
-        return {name: getattr(self, name) for name in shared if name in self.model_fields_set}
+        values = {name: getattr(self, name) for name in shared if name in self.model_fields_set}
+        if self.workers > 1 and self.threads is None:
+            values["threads"] = max(1, (os.cpu_count() or 1) // self.workers)
+        return values
+
+    @property
+    def usual_out(self) -> Path:
+        """The folder of the comparison if none is named: beside the run, called as the request."""
+        run = self.run if self.run.name not in ("", "..") else self.run.resolve()
+        words = [run.name, "compare"]
+        if self.random is not None:
+            words += ["random", f"{100 * self.random:g}"]
+        if self.forget_seed is not None:
+            words += ["seed", f"{self.forget_seed}"]
+        words += ["class", *self.classes] if self.classes else []
+        words += ["ids", self.ids.stem] if self.ids else []
+        words += ["where", self.where] if self.where else []
+        return run.with_name(re.sub(r"[^\w.+-]+", "-", "-".join(words)).strip("-"))
 
 
 def variant(name: str) -> tuple[str, dict[str, Any]]:
@@ -100,13 +123,20 @@ def variant(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def folder_name(method: str) -> str:
-    """What a method's folder is called.
+    """What a method's folder is called; no two methods share one.
 
-    >>> folder_name("oeu[alpha=0; pairing=once]")
-    'oeu-alpha=0-pairing=once'
+    >>> folder_name("oeu[alpha=0; pairing=once]"), folder_name("ft[lr=1e-5]")
+    ('oeu-alpha=0-pairing=once', 'ft-lr=1e-5')
+    >>> folder_name("my.module:name")
+    'my.module-name-3b3743c4'
     """
-    return re.sub(r"[^\w.=]+", "-", method).strip("-.")
+    base, given = variant(method)
+    spelt = "-".join([base, *(f"{name}={value}" for name, value in given.items())])
+    safe = re.sub(r"[^\w.=+-]", "-", spelt).strip("-.")
+    if safe == spelt:
+        return safe
+    return f"{safe}-{hashlib.sha256(spelt.encode()).hexdigest()[:8]}"
 
 
-PLACE = Path("cells")
-"""Where a comparison keeps its runs."""
+CELLS, TRIALS = "cells", "trials"
+"""Where a comparison keeps its runs, and those of its searches."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from qunlearn.data import Split
 from qunlearn.metrics import auc, average_gap, lira, margin, mean_interval, tpr_at_fpr
 from qunlearn.metrics.gap import SCORES
+from qunlearn.study.ranking import ranking
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,12 @@ def table_of(entries: Sequence[Entry], split: Split) -> dict[str, Any]:
     for name in names:
         own = [entry for entry in entries if entry.method == name]
         rows.append(_row(name, own, retrains, split))
-    ranked = sorted(rows[1:], key=lambda row: row["AG"][0])
-    for place, row in zip(("best", "runner-up"), ranked, strict=False):
-        row["place"] = place
-    return {"rows": rows, "noise_floor": noise_floor(retrains)}
+    floor = noise_floor(retrains)
+    return {
+        "rows": rows,
+        "noise_floor": floor,
+        "ranking": ranking(rows[1:], floor["AG"][0] if floor else 0.0),
+    }
 
 
 def _row(
@@ -58,6 +61,8 @@ def _row(
         100 * entry.figures["seconds"] / references[entry.seed].figures["seconds"] for entry in own
     ]
     row |= {"seconds": _mean([e.figures["seconds"] for e in own]), "runtime": _mean(shares)}
+    ways = {(e.figures["threads"], e.figures["workers"]) for e in (*own, *retrains)}
+    row["evenly_timed"] = len(ways) == 1
     row["entropy"] = {
         part: _mean([m["parts"][part]["entropy"] for m in metrics])
         for part in metrics[0].get("parts", {})
@@ -97,15 +102,18 @@ def lira_of(own: Sequence[Entry], retrains: Sequence[Entry], split: Split) -> di
     for entry in own:
         others = torch.stack([c for seed, c in confidence.items() if seed != entry.seed])
         null = lira(confidence[entry.seed], others)
-        found = lira(margin(entry.predictions["forget"], labels), others)
-        areas.append(auc(found, null))
-        rates.append(100 * tpr_at_fpr(found, null))
-        distances.append(auc(found.abs(), null.abs()))
-    return {
-        "AUC": _mean(areas),
-        "AUC of |z|": _mean(distances),
-        "TPR at 1 % FPR": _mean(rates),
-    }
+        scores = lira(margin(entry.predictions["forget"], labels), others)
+        areas.append(auc(scores, null))
+        rates.append(100 * tpr_at_fpr(scores, null))
+        distances.append(auc(scores.abs(), null.abs()))
+    found = {"AUC": _mean(areas), "AUC of |z|": _mean(distances)}
+    if len(labels) >= FEWEST:
+        found["TPR at 1 % FPR"] = _mean(rates)
+    return found
+
+
+FEWEST = 100
+"""With fewer samples, 1 % of them is less than one."""
 
 
 def _mean(values: Sequence[float]) -> list[float | None]:

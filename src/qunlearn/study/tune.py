@@ -7,27 +7,23 @@ from typing import Any
 
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
-from qunlearn.methods.config import ForgetConfig
 from qunlearn.metrics import average_gap
 from qunlearn.store.run import Run
-from qunlearn.store.study import StudyFolder
-from qunlearn.study.cells import Cell, run_cells
-from qunlearn.study.config import PLACE, CompareConfig, folder_name, variant
+from qunlearn.study.cells import Cells, run_cells
+from qunlearn.study.config import variant
 
 
 def tuned(
-    config: CompareConfig,
-    folder: StudyFolder,
-    name: str,
-    given: Mapping[str, Any],
-    retrain: Run,
-    digest: str,
+    cells: Cells, retrain: Run, job: tuple[str, Mapping[str, Any]]
 ) -> tuple[dict[str, Any], int]:
     """The settings that were best, and how many trials it took; the first trial is the default's.
 
-    Finished trials are kept, and a search that was interrupted goes on where it was. The best trial
-    is the method's cell of seed 0 at the same time: nothing is trained twice.
+    `job` is a method's name with the settings that are given. Finished trials are kept: a search
+    that was interrupted, or is to have more trials, goes on where it was. The best trial is the
+    method's cell of seed 0 at the same time: nothing is trained twice.
     """
+    name, given = job
+    count, select = cells.config.tune, cells.config.select
     method = find_method(variant(name)[0])
     searched = {k: v for k, v in method.config.search.items() if k not in given}
     if not searched:
@@ -37,28 +33,28 @@ def tuned(
         k: optuna.distributions.FloatDistribution(v.low, v.high, log=v.log)
         for k, v in searched.items()
     }
-    place = folder.path / "trials" / folder_name(name)
     study = optuna.create_study()
-    for number in range(config.tune):
+    runs, failure = {}, None
+    for number in range(count):
         study.sampler = optuna.samplers.TPESampler(seed=number)  # so that it can go on from here
         if number == 0:
             study.enqueue_trial({k: method.config.model_fields[k].default for k in searched})
         trial = study.ask(space)
-        settings = {**given, **trial.params, "seed": 0}
-        values = {**config.origin(), "method": method.name, "settings": settings}
-        cell = Cell(name, 0, ForgetConfig.parse(values), place / f"{number}", digest)
-        try:
-            (run,) = run_cells([cell], 1, f"{name}, trial {number + 1}")
-        except Failure:  # a rate at which it explodes is no choice, but a trial all the same
+        cell = cells.trial(name, {**given, **trial.params}, number)
+        (outcome,) = run_cells([cell], 1, f"{name}, trial {number + 1} of {count}")
+        if isinstance(outcome, Failure):  # a rate at which it explodes is a trial all the same
+            failure = outcome
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            continue
-        study.tell(trial, distance(run, retrain, config.select))
-    if not any(trial.value is not None for trial in study.trials):
-        raise Failure(f"All {config.tune} trials of {name} failed; give its settings with --set.")
-    cell_path = folder.path / PLACE / folder_name(name) / "seed0"
-    if not Run.is_complete(cell_path):
-        Run.open(place / f"{study.best_trial.number}").copy_to(cell_path)
-    return {**given, **study.best_params}, config.tune
+        else:
+            runs[number] = outcome
+            study.tell(trial, distance(outcome, retrain, select))
+    if not runs:
+        raise Failure(f"all {count} trials failed, the last because of {failure}")
+    chosen = {**given, **study.best_params}
+    first = cells.cell(name, chosen, 0)
+    if not first.done:
+        runs[study.best_trial.number].copy_to(first.path)
+    return chosen, count
 
 
 def distance(run: Run, retrain: Run, select: str) -> float:

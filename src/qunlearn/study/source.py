@@ -1,0 +1,50 @@
+"""Settings that were found in one comparison and are used, as they are, in another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qunlearn.errors import UserError
+from qunlearn.store.files import read_json
+from qunlearn.study.config import variant
+
+
+@dataclass(frozen=True)
+class Source:
+    """The table of a finished comparison; its settings, and how many trials each of them had."""
+
+    path: Path
+    select: str | None
+    settings: Mapping[str, Mapping[str, Any]]
+    trials: Mapping[str, int]
+
+    @classmethod
+    def read(cls, path: Path) -> Source:
+        """Read a table."""
+        table = read_json(path)
+        try:
+            rows = {row["method"]: row for row in table["rows"] if row["method"] != "retrain"}
+            settings = {
+                name: {k: v for k, v in row["settings"].items() if k != "seed"}
+                for name, row in rows.items()
+            }
+            trials = {name: int(row["trials"]) for name, row in rows.items()}
+            return cls(path, table["select"], settings, trials)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise UserError(
+                f"The file {str(path)!r} is not a comparison's table; name the table.json that "
+                "`qunlearn compare` wrote."
+            ) from None
+
+    def row(self, name: str) -> str:
+        """The row that a method's settings come from; a variant without its own has its base's."""
+        for known in (name, variant(name)[0]):
+            if known in self.settings:
+                return known
+        raise UserError(
+            f"The table {str(self.path)!r} has no settings for {name!r}; with --settings-from "
+            f"compare only {', '.join(self.settings)}, and variants of these."
+        )
