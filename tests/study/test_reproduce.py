@@ -3,6 +3,7 @@
 import pytest
 from conftest import SMALL
 
+from qunlearn.cli.main import main
 from qunlearn.errors import UserError
 from qunlearn.methods import find_method
 from qunlearn.metrics import average_gap
@@ -10,7 +11,7 @@ from qunlearn.quant.layers import QuantLayer
 from qunlearn.store.run import Run
 from qunlearn.study import reproduce as experiments
 from qunlearn.study.config import variant
-from qunlearn.study.paper import paper_rows, printed
+from qunlearn.study.paper import paper_rows, printed, stated
 from qunlearn.study.reproduce import (
     EXPERIMENTS,
     ReproduceConfig,
@@ -25,7 +26,7 @@ from qunlearn.training.train import model_spec, quant_spec
 
 
 def test_the_papers_average_gaps_follow_from_its_figures_or_a_note_says_not():
-    blocks = {(r["table"], r["dataset"], r["scenario"]) for r in paper_rows()}
+    blocks = {(r["dataset"], r["model"].split("-")[0], r["scenario"]) for r in paper_rows()}
     for block in blocks:
         rows = printed(*block)
         for method, row in rows.items():
@@ -87,19 +88,129 @@ def test_blocks_are_chosen_by_name():
         chosen(ReproduceConfig(what="mian"))
 
 
+TINY = SMALL | {"keep": ("fc",)}
+
+
+def made_small(monkeypatch, what, *blocks):
+    """Let an experiment have these blocks, on digits."""
+    monkeypatch.setitem(experiments.EXPERIMENTS, what, blocks)
+    monkeypatch.setattr(
+        experiments,
+        "recipe_of",
+        lambda block, config: TINY | {"quantizer": block.quantizer},
+    )
+
+
 def test_an_experiment_trains_compares_and_goes_on(monkeypatch, tmp_path):
     blocks = (
         Scenario("digits", "random 10%", methods="ga"),
         Scenario("digits", "one class", methods="ga"),
     )
-    monkeypatch.setitem(experiments.EXPERIMENTS, "main", blocks)
-    monkeypatch.setattr(experiments, "recipe_of", lambda block, config: SMALL | {"keep": ("fc",)})
+    made_small(monkeypatch, "main", *blocks)
     config = ReproduceConfig(what="main", seeds=1, threads=1)
-    results = reproduce(config, tmp_path)
+    results = list(reproduce(config, tmp_path))
     assert [r["block"] for r in results] == [b.name for b in blocks]
     original = tmp_path / "digits-resnet18-lsq+-paper" / "original"
     assert not isinstance(load(original).fc, QuantLayer)
     made = Run.open(original).info
-    again = reproduce(config, tmp_path)
+    again = list(reproduce(config, tmp_path))
     assert again == results
     assert Run.open(original).info == made
+
+
+def test_experiments_share_cells_and_settings_but_no_table(monkeypatch, tmp_path):
+    made_small(monkeypatch, "main", Scenario("digits", "random 10%", methods="ga,iu"))
+    made_small(
+        monkeypatch, "ablation", Scenario("digits", "random 10%", methods="ga,ga[momentum=0]")
+    )
+    tuned = ReproduceConfig(what="main", seeds=1, threads=1, tune=2)
+    (first,) = reproduce(tuned, tmp_path)
+    home = tmp_path / "digits-resnet18-lsq+-paper" / "random-10"
+    kept = (home / "main" / "table.json").read_bytes()
+    before = {path: path.stat().st_mtime_ns for path in home.rglob("run.json")}
+    source = home / "main" / "table.json"
+    borrowed = ReproduceConfig(what="ablation", seeds=1, threads=1, settings_from=source)
+    (second,) = reproduce(borrowed, tmp_path)
+    assert second["table"]["rows"][1] == first["table"]["rows"][1]
+    assert second["table"]["rows"][2]["trials"] == 2
+    lr = first["table"]["rows"][1]["settings"]["lr"]
+    assert second["table"]["rows"][2]["settings"]["lr"] == lr
+    (plain,) = reproduce(ReproduceConfig(what="ablation", seeds=1, threads=1), tmp_path)
+    assert plain["table"]["rows"][2]["settings"]["lr"] == find_method("ga").config().lr
+    assert (home / "main" / "table.json").read_bytes() == kept
+    assert before.items() <= {p: p.stat().st_mtime_ns for p in home.rglob("run.json")}.items()
+
+
+def test_an_original_that_was_trained_otherwise_is_refused(monkeypatch, tmp_path):
+    made_small(monkeypatch, "main", Scenario("digits", "random 10%", methods="ga"))
+    config = ReproduceConfig(what="main", seeds=1, threads=1)
+    list(reproduce(config, tmp_path))
+    files = sorted(tmp_path.rglob("*"))
+    made_small(monkeypatch, "runtime", Scenario("digits", "one class", methods="ga"))
+    monkeypatch.setattr(experiments, "recipe_of", lambda block, config: {**TINY, "epochs": 3})
+    with pytest.raises(UserError, match="was trained with epochs = 2, not 3; move it away"):
+        list(reproduce(ReproduceConfig(what="runtime", threads=1), tmp_path))
+    assert sorted(tmp_path.rglob("*")) == files
+    moved = {**TINY, "threads": 2, "data_dir": "elsewhere"}  # the network is the same for all that
+    monkeypatch.setattr(experiments, "recipe_of", lambda block, config: moved)
+    list(reproduce(config, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("what", "blocks", "paper", "says"),
+    [
+        (
+            "main",
+            [Scenario("digits", "random 10%", methods="oeu")],
+            {"retrain": (93.38, 100.0, 92.64, 13.36, 0), "oeu": (93.58, 99.86, 92.97, 15.0, 0.58)},
+            ["the paper", "93.58 (0.20)", "15.00 (1.64)", "the table: misprinted", "Noise floor"],
+        ),
+        (
+            "runtime",
+            [Scenario("digits", "random 10%", methods="oeu")],
+            {},
+            ["20 min", "3 min", "15.0 %", "100.0 %", "about, by the text"],
+        ),
+        (
+            "entropy",
+            [Scenario("digits", "random 10%", methods="oeu[alpha=0;beta=0]")],
+            {},
+            ["before forgetting", "4.605", "nearly uniform"],
+        ),
+        (
+            "quantizers",
+            [Scenario("digits", "random 10%", quantizer=q, methods="qmul,oeu") for q in
+             ("none", "pact")],
+            {},
+            ["[3.60]", "[60.5 %]", "full precision"],
+        ),
+    ],
+)  # fmt: skip
+def test_each_experiment_prints_its_figures_beside_the_papers(
+    monkeypatch, tmp_path, capsys, what, blocks, paper, says
+):
+    made_small(monkeypatch, what, *blocks)
+    figures = {
+        name: dict(zip(("FA", "RA", "TA", "MIA", "AG"), row, strict=True))
+        | {"method": name, "note": "misprinted" if name == "oeu" else ""}
+        for name, row in paper.items()
+    }
+    monkeypatch.setattr(experiments, "printed", lambda *block: figures)
+    monkeypatch.setattr(
+        experiments, "stated", lambda what, dataset, quantizer: stated(what, "cifar100", quantizer)
+    )
+    monkeypatch.setenv("COLUMNS", "200")
+    seeds = 2 if what == "main" else 1
+    words = ["reproduce", what, "--seeds", seeds, "--threads", 1, "--out", tmp_path / "a"]
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    out = capsys.readouterr().out
+    assert ended.value.code in (0, None), out
+    for word in says:
+        assert word in out, (word, out)
+    for block in blocks:
+        home = tmp_path / "a" / f"digits-resnet18-{block.quantizer}-paper"
+        page = home / "random-10" / what / "report.html"
+        assert page.is_file()
+        assert str(page) in out.replace("\n", "")
+        assert "How sure of the truth" in page.read_text()  # it finds the shared cells

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from qunlearn.cli.compare import end, print_comparison
 from qunlearn.cli.output import print_json, print_table
 from qunlearn.cli.settings import Json, with_settings
 from qunlearn.study.reproduce import ReproduceConfig
 
+Block = Mapping[str, Any]
 OutFolder = Annotated[
     Path | None,
     typer.Option(help="Where runs and tables are kept; new or not.  [required]"),
@@ -23,47 +25,108 @@ def command(settings: ReproduceConfig, out: OutFolder = None, json: Json = False
     """Make the paper's tables again, and print ours beside the paper's.
 
     At the small scale everything is of a size that two cores finish in hours. Finished cells are
-    kept: give the same command again to go on.
+    kept, and shared by the experiments that need them: give the same command again to go on.
 
     Examples:
-      qunlearn reproduce main --scale small --cells cifar10 --data-dir DIR --out runs/reproduce
+      qunlearn reproduce main --scale small --cells cifar10 --data-dir DIR --tune 4 --out runs/paper
 
-      qunlearn reproduce ablation --cells cifar10 --data-dir DIR --seeds 1 --out runs/reproduce
+      qunlearn reproduce ablation --cells cifar10 --data-dir DIR --out runs/paper
+      --settings-from runs/paper/cifar10-resnet18-lsq+-paper/random-10/main/table.json
     """
+    from qunlearn.report import report_comparison
     from qunlearn.study.reproduce import reproduce
 
     assert out is not None  # with_settings has seen to it
-    blocks = reproduce(settings, out)
+    show = {"runtime": print_runtime, "entropy": print_entropy}.get(settings.what)
+    blocks = []
+    for block in reproduce(settings, out):
+        page = report_comparison(Path(block["folder"]), data_dir=settings.data_dir)
+        blocks.append({**block, "page": str(page)})
+        if json:
+            continue
+        print_comparison(block["table"], block["paper"], block["block"])
+        if show:
+            show(block)
+        print_errata(block)
+        print(f"The page that shows it: {page}\n")
     if json:
         print_json({"blocks": blocks})
-        return
-    for block in blocks:
-        print_block(block)
-    if settings.variant == "released":
+    elif settings.what == "quantizers":
+        print_quantizers(blocks)
+    if settings.variant == "released" and not json:
         print(
             "Variant: 4-bit weights with 8-bit inputs and first, last and shortcut layers in full"
         )
         print("precision, as in the same authors' earlier code.")
+    end(*(block["table"] for block in blocks))
 
 
-def print_block(block: Mapping[str, Any]) -> None:
-    """Ours beside the paper's, method by method."""
-    names = ("FA", "RA", "TA", "MIA", "AG")
+def print_errata(block: Block) -> None:
+    """What contradicts itself in the paper, or is not said there."""
+    for row in (*block["paper"].values(), *block["stated"]):
+        if row["note"]:
+            print(f"The paper, {row['method']}, {row.get('figure', 'the table')}: {row['note']}.")
+
+
+def print_runtime(block: Block) -> None:
+    """How long each method takes."""
+    from qunlearn.report.rows import interval, runtime
+
+    theirs = {row["method"]: row["value"] for row in block["stated"]}
     rows = []
     for row in block["table"]["rows"]:
-        theirs = block["paper"].get(row["method"])
-        rows.append(
-            [
-                row["method"],
-                *(f"{row[name][0]:.2f}" for name in names),
-                *(f"{theirs[name]:.2f}" if theirs else "" for name in names),
-            ]
+        minutes = theirs.get(row["method"])
+        paper = (
+            [f"{minutes:g} min", f"{100 * minutes / theirs['retrain']:.1f} %"] if minutes else []
         )
-    head = ["method", *names, *(f"paper {name}" for name in names)]
-    print_table(head, rows, f"{block['block']}, {block['table']['seeds']} seed(s)")
-    floor = block["table"]["noise_floor"]
-    if floor:
-        print(f"Noise floor of our AG: {floor['AG'][0]:.2f}.")
-    for method, row in block["paper"].items():
-        if row["note"]:
-            print(f"Paper, {method}: {row['note']}.")
+        rows.append(
+            [row["method"], interval(row["seconds"], 1), runtime(row), *(paper or ["", ""])]
+        )
+    print_table(["method", "seconds", "of Retrain's", "the paper", "of its Retrain's"], rows)
+
+
+def print_entropy(block: Block) -> None:
+    """How unsure each method leaves the network of what it forgot, and of what it never saw."""
+    from qunlearn.report.rows import interval
+
+    parts = {"forget": "forgotten", "held_out": "held out", "test": "test"}
+    before = block["table"]["original"]["parts"]
+    theirs = {row["method"]: f"{row['value']:.3f}" for row in block["stated"]}
+    rows = [["before forgetting", *(f"{before[part]['entropy']:.3f}" for part in parts), ""]]
+    rows += [
+        [
+            row["method"],
+            *(interval(row["entropy"][part], 3) for part in parts),
+            theirs.get(row["method"], ""),
+        ]
+        for row in block["table"]["rows"]
+    ]
+    print_table(["entropy, in nats", *parts.values(), "the paper, forgotten"], rows)
+
+
+def print_quantizers(blocks: Sequence[Block]) -> None:
+    """AG by quantizer, and how far OEU's is below Q-MUL's."""
+    for dataset in dict.fromkeys(block["dataset"] for block in blocks):
+        own = [block for block in blocks if block["dataset"] == dataset]
+        columns = [_column(block) for block in own]
+        names = dict.fromkeys(name for column in columns for name in column)
+        rows = [[name, *(column.get(name, "") for column in columns)] for name in names]
+        print_table([f"AG on {dataset}", *(block["quantizer"] for block in own)], rows)
+    print("none: full precision. In brackets: the paper's, where it says.")
+
+
+def _column(block: Block) -> dict[str, str]:
+    """The AG of each method with one quantizer, with the paper's in brackets."""
+    from qunlearn.report.rows import interval
+
+    gaps = {row["method"]: row["AG"] for row in block["table"]["rows"][1:]}
+    shown = {name: interval(gap) for name, gap in gaps.items()}
+    if "oeu" in gaps and "qmul" in gaps and gaps["qmul"][0]:
+        shown["oeu below qmul"] = f"{100 * (1 - gaps['oeu'][0] / gaps['qmul'][0]):.1f} %"
+    theirs = {name: f"{row['AG']:.2f}" for name, row in block["paper"].items()}
+    for row in block["stated"]:
+        below = row["figure"] != "AG"
+        theirs["oeu below qmul" if below else row["method"]] = (
+            f"{row['value']:.1f} %" if below else f"{row['value']:.2f}"
+        )
+    return {name: f"{v} [{theirs[name]}]" if name in theirs else v for name, v in shown.items()}

@@ -1,4 +1,4 @@
-"""The paper's figures, as it prints them, with what contradicts itself noted."""
+"""The paper's figures, as it prints or states them, with what contradicts itself noted."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ NAMES = {
     "w/o GOP": "oeu[alpha=0]",
     "w/o EGU": "oeu[forget_loss=random-label]",
     "GOP-global": "oeu[granularity=global]",
+    "entropy alone": "oeu[alpha=0;beta=0]",
 }
 """What the paper calls a method, and what we do."""
 
@@ -28,25 +29,41 @@ NAMES = {
 @cache
 def paper_rows() -> tuple[Mapping[str, Any], ...]:
     """Every row of every table: table, dataset, model, scenario, method, the figures, a note."""
-    text = files("qunlearn.study").joinpath("paper.csv").read_text(encoding="utf-8")
     return tuple(
-        {
-            **row,
-            "method": NAMES[row["method"]],
-            **{k: float(row[k]) for k in ("FA", "RA", "TA", "MIA", "AG")},
-        }
-        for row in csv.DictReader(text.splitlines())
+        {**row, **{k: float(row[k]) for k in ("FA", "RA", "TA", "MIA", "AG")}}
+        for row in _read("paper.csv")
     )
 
 
-def printed(table: str, dataset: str, scenario: str) -> dict[str, Mapping[str, Any]]:
-    """The rows of one block of one table, by method; empty if the paper has no figures for it.
+def printed(dataset: str, model: str, scenario: str) -> dict[str, Mapping[str, Any]]:
+    """What the paper's tables have for a network and a request, by method; empty if nothing.
 
-    >>> printed("main", "cifar10", "random 10%")["oeu"]["AG"]
+    >>> printed("cifar10", "resnet18", "random 10%")["oeu"]["AG"]
     0.58
     """
     return {
         row["method"]: row
         for row in paper_rows()
-        if (row["table"], row["dataset"], row["scenario"]) == (table, dataset, scenario)
+        if (row["dataset"], row["scenario"]) == (dataset, scenario)
+        and row["model"].startswith(f"{model}-")
     }
+
+
+def stated(experiment: str, dataset: str, quantizer: str) -> list[Mapping[str, Any]]:
+    """What the paper's text says of a figure that has no numbers.
+
+    >>> [(row["method"], row["value"]) for row in stated("runtime", "cifar100", "lsq+")]
+    [('retrain', 20.0), ('oeu', 3.0)]
+    """
+    asked = (experiment, dataset, quantizer)
+    return [
+        {**row, "value": float(row["value"])}
+        for row in _read("stated.csv")
+        if (row["experiment"], row["dataset"], row["quantizer"]) == asked
+    ]
+
+
+def _read(name: str) -> list[dict[str, str]]:
+    text = files("qunlearn.study").joinpath(name).read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return [{**row, "method": NAMES[row["method"]]} for row in rows]

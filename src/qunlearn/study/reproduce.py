@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,7 +13,7 @@ from qunlearn.errors import UserError, unknown
 from qunlearn.store.run import Run
 from qunlearn.study.compare import compare_run
 from qunlearn.study.config import CompareConfig, Select
-from qunlearn.study.paper import printed
+from qunlearn.study.paper import printed, stated
 from qunlearn.training.config import ComputeConfig, TrainConfig
 from qunlearn.training.train import train_run
 
@@ -65,10 +65,14 @@ EXPERIMENTS: dict[str, tuple[Scenario, ...]] = {
         for d in ("cifar100", "cifar10")
         for q in ("none", "lsq+", "lsq", "pact", "dsq")
     ),
-    "runtime": (Scenario("cifar10", "random 10%"),),
+    "runtime": (
+        Scenario("cifar100", "random 10%", "mobilenetv2"),
+        Scenario("cifar10", "random 10%"),
+    ),
     "entropy": (Scenario("cifar100", "random 10%", "mobilenetv2", methods=ENTROPY),),
 }
-"""The paper's tables and figures; the ablation and the quantizers on CIFAR-10 are ours."""
+"""The paper's tables and figures; what of ablation, quantizers and runtime is on CIFAR-10 is
+ours."""
 
 
 class ReproduceConfig(ComputeConfig):
@@ -93,6 +97,10 @@ class ReproduceConfig(ComputeConfig):
     )
     data_dir: Path | None = Field(None, description="Where the data sets' files are.")
     seeds: int = Field(2, ge=1, description="How many seeds.")
+    settings_from: Path | None = Field(
+        None,
+        description="A finished comparison's table.json; each method's settings are taken from it.",
+    )
     tune: int = Field(0, ge=0, description="Trials of the search for each method, on seed 0.")
     select: Select = Field(
         "oracle",
@@ -101,39 +109,61 @@ class ReproduceConfig(ComputeConfig):
     workers: int = Field(1, ge=1, description="How many cells to make at a time.")
 
 
-def reproduce(config: ReproduceConfig, out: Path) -> list[dict[str, Any]]:
-    """Make what is missing of an experiment; each block's table, with the paper's beside it."""
+def reproduce(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
+    """Make what is missing of an experiment; each block's table with the paper's, as it is done."""
     blocks = chosen(config)
-    results = []
-    for block in blocks:
-        recipe = recipe_of(block, config)
-        size = "" if config.scale == "small" else "-full-size"
-        home = out / f"{block.dataset}-{block.model}-{block.quantizer}-{config.variant}{size}"
+    recipes = [TrainConfig.parse(recipe_of(block, config)) for block in blocks]
+    homes = [out / home_of(block, config) for block in blocks]
+    for home, recipe in zip(homes, recipes, strict=True):
+        check_original(home / "original", recipe)
+    for block, recipe, home in zip(blocks, recipes, homes, strict=True):
         original = home / "original"
         if not Run.is_complete(original):
             Run.discard(original)
-            train_run(TrainConfig.parse(recipe), original)
-        settings = {"retrain.epochs": 160} if config.scale == "paper" else {}
-        machine = {name: getattr(config, name) for name in ComputeConfig.model_fields}
-        asked = CompareConfig.parse(
-            {
-                **{k: v for k, v in machine.items() if v is not None},
-                **block.request,
-                **({"data_dir": config.data_dir} if config.data_dir else {}),
-                "run": original,
-                "methods": block.methods,
-                "seeds": config.seeds,
-                "settings": settings,
-                "tune": config.tune,
-                "select": config.select,
-                "workers": config.workers,
-            }
-        )
-        # Blocks that ask the same of the same network share their cells, in whatever table.
-        table = compare_run(asked, home / block.scenario.replace(" ", "-").rstrip("%"))
-        figures = printed(config.what, block.dataset, block.scenario)
-        results.append({"block": block.name, "table": table, "paper": figures})
-    return results
+            train_run(recipe, original)
+        # Experiments that ask the same of the same network share their cells, not their table.
+        cells = home / block.scenario.replace(" ", "-").rstrip("%")
+        yield {
+            "block": block.name,
+            "dataset": block.dataset,
+            "quantizer": block.quantizer,
+            "folder": str(cells / config.what),
+            "table": compare_run(comparison(block, config, original), cells / config.what, cells),
+            "paper": printed(block.dataset, block.model, block.scenario)
+            if block.quantizer == "lsq+"
+            else {},
+            "stated": stated(config.what, block.dataset, block.quantizer),
+        }
+
+
+def home_of(block: Scenario, config: ReproduceConfig) -> str:
+    """The folder of a block's network."""
+    size = "" if config.scale == "small" else "-full-size"
+    return f"{block.dataset}-{block.model}-{block.quantizer}-{config.variant}{size}"
+
+
+def check_original(path: Path, recipe: TrainConfig) -> None:
+    """Raise if there is an original that was trained otherwise."""
+    if not Run.is_complete(path):
+        return
+    found = TrainConfig.parse(Run.open(path).config)
+    elsewhere = {*ComputeConfig.model_fields, "data_dir", "cache_dir", "download"}
+    for name in TrainConfig.model_fields.keys() - elsewhere:
+        was, wanted = getattr(found, name), getattr(recipe, name)
+        if was != wanted:
+            raise UserError(
+                f"The original {str(path)!r} was trained with {name} = {was!r}, not {wanted!r}; "
+                "move it away, or name a new folder with --out."
+            )
+
+
+def comparison(block: Scenario, config: ReproduceConfig, original: Path) -> CompareConfig:
+    """What a block asks of its network."""
+    shared = (*ComputeConfig.model_fields, "data_dir", "seeds", "settings_from", "tune", "select")
+    given = {name: getattr(config, name) for name in (*shared, "workers")}
+    settings = {"retrain.epochs": 160} if config.scale == "paper" else {}
+    own = {"run": original, "methods": block.methods, "settings": settings, **block.request}
+    return CompareConfig.parse({**{k: v for k, v in given.items() if v is not None}, **own})
 
 
 def chosen(config: ReproduceConfig) -> list[Scenario]:
