@@ -216,10 +216,14 @@ def test_a_run_without_a_split_and_no_run_at_all(qunlearn, run_folder, tmp_path)
 
 
 def test_compare_prints_the_table_and_json(qunlearn, run_folder, tmp_path):
-    words = ("compare", run_folder, "--random", 0.1, "--methods", "ga[momentum=0]", "--seeds", 2)
+    import shutil
+
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    words = ("compare", run, "--random", 0.1, "--methods", "ga[momentum=0]", "--seeds", 2)
     words += ("--set", "retrain.epochs=1", "--set", "ga.epochs=1", "--threads", 1)
-    code, out, _ = qunlearn(*words, "--out", tmp_path / "t")
+    code, out, _ = qunlearn(*words)
     assert code == 0
+    shutil.move(tmp_path / "run-compare-random-10", tmp_path / "t")
     assert all(word in out for word in ("retrain", "ga[momentum=0]", "Noise floor", "2 seeds"))
     code, out, _ = qunlearn(*words, "--out", tmp_path / "t", "--json")
     assert json.loads(out) == json.loads((tmp_path / "t" / "table.json").read_text())

@@ -130,8 +130,9 @@ def test_another_question_is_refused(compared, run_folder):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("reached", "least"), [("retrain/seed2", 1), ("ga/seed0", 4)])
 def test_killed_in_the_middle_and_started_again_gives_the_same_table(
-    compared, run_folder, tmp_path, workers
+    compared, run_folder, tmp_path, workers, reached, least
 ):
     _, table = compared
     words = ["compare", run_folder, "--random", "0.1", "--methods", "ft,ga", "--threads", "1"]
@@ -141,17 +142,19 @@ def test_killed_in_the_middle_and_started_again_gives_the_same_table(
     command = [sys.executable, "-m", "qunlearn.cli.main", *map(str, words)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 120
-    while len(list((tmp_path / "killed").rglob("run.json"))) < 2:
+    while not (tmp_path / "killed" / "cells" / reached).is_dir():  # it is just being made
         assert process.poll() is None
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        time.sleep(0.005)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    done = len(list((tmp_path / "killed").rglob("run.json")))
-    assert done < 9
+    done = {path: path.stat().st_mtime_ns for path in (tmp_path / "killed").rglob("run.json")}
+    assert least <= len(done) < 9
+    assert not (tmp_path / "killed" / "table.json").exists()
     finished = subprocess.run(command, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     assert untimed(json.loads(finished.stdout)) == untimed(table)
+    assert done == {path: path.stat().st_mtime_ns for path in done}
 
 
 def test_a_network_that_was_made_anew_is_noticed(compared, run_folder, tmp_path):

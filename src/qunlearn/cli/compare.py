@@ -71,23 +71,29 @@ def print_comparison(
     for row in table["rows"]:
         mark = {"best": " *", "runner-up": " +"}.get(row.get("place", ""), "")
         ours = {score: interval(row[score]) for score in (*SCORES, "AG")}
-        line = _line(row["method"], ours, {s: row["gaps"][s][0] for s in SCORES})
-        rows.append([*line[:-1], line[-1] + mark, runtime(row), f"{row['trials']}"])
+        gaps = {score: gap for score, (gap, _) in row["gaps"].items()}
+        rows.append([*_line(row["method"], ours, gaps, mark), runtime(row), f"{row['trials']}"])
         if paper and row["method"] in paper:
-            theirs = paper[row["method"]]
-            gaps = {s: abs(theirs[s] - paper["retrain"][s]) for s in SCORES}
-            figures = {score: f"{theirs[score]:.2f}" for score in (*SCORES, "AG")}
-            rows.append([*_line("  the paper", figures, gaps), "", ""])
+            theirs = {score: paper[row["method"]][score] for score in (*SCORES, "AG")}
+            figures = {score: f"{value:.2f}" for score, value in theirs.items()}
+            gaps = {score: abs(theirs[score] - paper["retrain"][score]) for score in SCORES}
+            line = _line(row["method"], figures, gaps)
+            rows.append(["  the paper", *line[1:], "", ""])
     rows += [[name, "failed", *[""] * 6] for name in table["failed"]]
     print_table(head, rows, title)
+    print("In brackets: the gap. * best, + runner-up, where that can be told.")
     for note in notes(table):
         print(note)
     print_beside(table)
 
 
-def _line(name: str, figures: Mapping[str, str], gaps: Mapping[str, float]) -> list[str]:
-    """A name, the four figures with their gaps, and AG."""
-    return [name, *(f"{figures[s]} ({gaps[s]:.2f})" for s in SCORES), figures["AG"]]
+def _line(
+    name: str, figures: Mapping[str, str], gaps: Mapping[str, float], mark: str = ""
+) -> list[str]:
+    """A name, the four figures with their gaps, and AG; Retrain has no gap to itself."""
+    if name == "retrain":
+        return [name, *(figures[score] for score in SCORES), ""]
+    return [name, *(f"{figures[s]} ({gaps[s]:.2f})" for s in SCORES), figures["AG"] + mark]
 
 
 def print_beside(table: Mapping[str, Any]) -> None:

@@ -44,10 +44,13 @@ def print_table(
 
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(head):
-        table.add_column(name, justify="left" if i < left else "right")
+        table.add_column(name, justify="left" if i < left else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(markup=False).print(table)  # names may have brackets
+    console = Console(markup=False)  # names may have brackets
+    if not console.is_terminal:
+        console.width = 1000  # a file has room for whole lines
+    console.print(table)
 
 
 def print_run(run: Run, json: bool, title: str) -> None:
