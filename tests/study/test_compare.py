@@ -1,5 +1,6 @@
 """Comparisons: what is made, what is reused, and what the table says."""
 
+import itertools
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import torch
 
 from qunlearn.cli.main import main
 from qunlearn.errors import Failure, UserError
+from qunlearn.methods import Range
 from qunlearn.metrics import auc, average_gap, lira, margin, mean_interval
 from qunlearn.store.run import Run
 from qunlearn.study import cells, tune
@@ -388,6 +390,18 @@ def test_what_the_search_looks_at(compared):
         + 100 * abs(now["forget"]["confidence"] - before["held_out"]["confidence"])
     ) / 4
     assert distance(run, None, "heldout") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_early_trials_are_spread_over_the_range(dimensions):
+    ranges = {f"s{axis}": Range(0.0, 1.0, log=False) for axis in range(dimensions)}
+    for name in ranges:
+        values = sorted(tune.spread(number, ranges)[name] for number in range(1, tune.SPREAD))
+        edges = [0.0, *values, 1.0]
+        widest = max(b - a for a, b in itertools.pairwise(edges))
+        assert values[0] >= 0
+        assert values[-1] <= 1
+        assert widest < 3 / tune.SPREAD
 
 
 def test_without_optuna_the_remedy_is_said(monkeypatch):

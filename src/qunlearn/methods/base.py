@@ -32,6 +32,12 @@ class Range:
     high: float
     log: bool = True
 
+    def at(self, share: float) -> float:
+        """The value at a share of the way from `low` to `high`."""
+        if self.log:
+            return self.low * (self.high / self.low) ** share
+        return self.low + (self.high - self.low) * share
+
     def __str__(self) -> str:
         return f"{self.low:g} to {self.high:g}{', log' if self.log else ''}"
 

@@ -6,18 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from qunlearn.errors import Failure, UserError
-from qunlearn.methods import find_method
+from qunlearn.methods import Range, find_method
 from qunlearn.metrics import average_gap
 from qunlearn.store.run import Run
 from qunlearn.study.cells import Cells, run_cells
 from qunlearn.study.config import variant
 
+SPREAD = 8
+"""How many trials are spread over the range before optuna draws conclusions from them."""
+
 
 def tuned(
     cells: Cells, retrain: Run, job: tuple[str, Mapping[str, Any]]
 ) -> tuple[dict[str, Any], int]:
-    """The settings that were best, and how many trials it took; the first trial is the default's.
+    """The settings that were best, and how many trials it took.
 
+    The first trial is the default's, some more are spread over the range, the others are optuna's.
     `job` is a method's name with the settings that are given. Finished trials are kept: a search
     that was interrupted, or is to have more trials, goes on where it was. The best trial is the
     method's cell of seed 0 at the same time: nothing is trained twice.
@@ -39,6 +43,8 @@ def tuned(
         study.sampler = optuna.samplers.TPESampler(seed=number)  # so that it can go on from here
         if number == 0:
             study.enqueue_trial({k: method.config.model_fields[k].default for k in searched})
+        elif number < SPREAD:
+            study.enqueue_trial(spread(number, searched))
         trial = study.ask(space)
         cell = cells.trial(name, {**given, **trial.params}, number)
         (outcome,) = run_cells([cell], 1, f"{name}, trial {number + 1} of {count}")
@@ -55,6 +61,23 @@ def tuned(
     if not first.done:
         runs[study.best_trial.number].copy_to(first.path)
     return chosen, count
+
+
+def spread(number: int, ranges: Mapping[str, Range]) -> dict[str, float]:
+    """The settings of an early trial: any few of them are spread evenly over the ranges.
+
+    Multiples of the golden ratio, and of its likes in more dimensions, modulo 1.
+
+    >>> [round(spread(n, {"lr": Range(0.001, 0.1)})["lr"], 4) for n in (1, 2, 3)]
+    [0.0172, 0.003, 0.0511]
+    """
+    ratio = 2.0
+    for _ in range(50):  # the root of x^(d+1) = x + 1
+        ratio = (1 + ratio) ** (1 / (len(ranges) + 1))
+    return {
+        name: each.at(number * ratio ** -(axis + 1) % 1)
+        for axis, (name, each) in enumerate(ranges.items())
+    }
 
 
 def distance(run: Run, retrain: Run, select: str) -> float:
