@@ -22,7 +22,7 @@ from torch import nn
 import qunlearn as qu
 from qunlearn.data import Augmentation
 from qunlearn.methods import Job
-from qunlearn.methods.oeu import OeuConfig, orthogonal_entropy
+from qunlearn.methods.oeu_paper import OeuPaperConfig, orthogonal_entropy
 from qunlearn.store.run import machine, versions
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
@@ -98,7 +98,7 @@ def forgetting(batch: int) -> tuple[Callable[[], None], Callable[[], None], Call
     qu.calibrate(net, split.data.normalise(split.data.images[:batch]))
     _arrange(net.train(), torch.channels_last)
     job = Job(net, split, make_fabric(ComputeConfig()))
-    config = OeuConfig(batch_size=batch)
+    config = OeuPaperConfig(batch_size=batch)
     oeu = orthogonal_entropy(job, config, net)
     ft = cross_entropy(job.fabric, net, job.loader(split.retain, config))
     forget, retain = (

@@ -28,6 +28,7 @@ def test_forget_prints_a_table_and_json_that_is_the_folders_content(qunlearn, ru
     code, out, err = qunlearn(*words, "--out", tmp_path / "a")
     assert (code, err) == (0, "")
     assert all(word in out for word in ("oeu", "retained", "forgotten", "held out", "162", "18"))
+    assert Run.open(tmp_path / "a").metrics["calibration"]["sentence"] in out.replace("\n", " ")
     code, out, _ = qunlearn(*words, "--out", tmp_path / "b", "--json")
     result = json.loads(out)
     run = Run.open(tmp_path / "b")
@@ -128,14 +129,15 @@ def test_methods_lists_all_with_their_settings(qunlearn):
     code, out, _ = qunlearn("methods")
     assert code == 0
     listed = json.loads(qunlearn("methods", "--json")[1])["methods"]
-    assert len(listed) == 9
+    assert len(listed) == 10
     for method in listed:
         assert method["name"] in out
         assert method["summary"] in out
         for setting in method["settings"].values():
             assert setting["about"]
-    oeu = listed[-1]
-    assert oeu["settings"]["lr"]["search"] == [0.01, 0.1]
+    published, calibrated = listed[-2:]
+    assert published["settings"]["lr"]["search"] == [0.01, 0.1]
+    assert not any(setting.get("search") for setting in calibrated["settings"].values())
     assert "lr" not in listed[3]["settings"]
     assert "granularity" in qunlearn("methods", "oeu")[1]
     assert qunlearn("methods", "oeuu")[0] == 2
@@ -153,9 +155,31 @@ def test_explain_draws_layers_and_says_it_in_words(qunlearn, run_folder, tmp_pat
     assert all(0 <= layer["share_in_conflict"] <= 1 for layer in layers)
 
 
+def test_uncalibrated_is_the_paper_s(qunlearn, run_folder, tmp_path):
+    words = (
+        "forget",
+        run_folder,
+        "--random",
+        0.1,
+        "--uncalibrated",
+        *FAST,
+        "--out",
+        tmp_path / "a",
+    )
+    assert qunlearn(*words)[0] == 0
+    assert Run.open(tmp_path / "a").info["method"] == "oeu-paper"
+    again = ("forget", "--config", tmp_path / "a" / "config.toml", "--out", tmp_path / "b")
+    assert qunlearn(*again)[0] == 0
+    assert (
+        Run.open(tmp_path / "b").info["model_sha256"]
+        == Run.open(tmp_path / "a").info["model_sha256"]
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["--random", "0.1", "--method", "ft", "--uncalibrated"], "goes with oeu, not with 'ft'"),
         (["--random", "0.1", "--method", "oeuu"], "did you mean 'oeu'"),
         (["--random", "0.1", "--set", "alhpa=1"], "Unknown setting of oeu, 'alhpa'.*'alpha'"),
         (["--random", "0.1", "--set", "alpha=2"], "alpha = '2' .* 1 or less"),

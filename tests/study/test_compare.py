@@ -465,11 +465,15 @@ def test_a_trial_that_explodes_is_a_trial_all_the_same(run_folder, tmp_path, mon
 
 
 def test_variants_stand_side_by_side(run_folder, tmp_path):
-    settings = {"retrain.epochs": 1, "oeu.epochs": 1}
-    asked = {"methods": "oeu, oeu[alpha=0;pairing=once]", "seeds": 1, "settings": settings}
+    settings = {"retrain.epochs": 1, "oeu-paper.epochs": 1}
+    asked = {
+        "methods": "oeu-paper, oeu-paper[alpha=0;pairing=once]",
+        "seeds": 1,
+        "settings": settings,
+    }
     table = compare_run(config(run_folder, **asked), tmp_path / "a")
     _, plain, ablated = table["rows"]
-    assert ablated["method"] == "oeu[alpha=0;pairing=once]"
+    assert ablated["method"] == "oeu-paper[alpha=0;pairing=once]"
     assert (plain["settings"]["alpha"], ablated["settings"]["alpha"]) == (1.0, 0.0)
     assert ablated["settings"]["pairing"] == "once"
     assert plain["settings"]["epochs"] == ablated["settings"]["epochs"] == 1

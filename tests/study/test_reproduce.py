@@ -161,25 +161,28 @@ def test_an_original_that_was_trained_otherwise_is_refused(monkeypatch, tmp_path
     [
         (
             "main",
-            [Scenario("digits", "random 10%", methods="oeu")],
-            {"retrain": (93.38, 100.0, 92.64, 13.36, 0), "oeu": (93.58, 99.86, 92.97, 15.0, 0.58)},
+            [Scenario("digits", "random 10%", methods="oeu-paper")],
+            {
+                "retrain": (93.38, 100.0, 92.64, 13.36, 0),
+                "oeu-paper": (93.58, 99.86, 92.97, 15.0, 0.58),
+            },
             ["the paper", "93.58 (0.20)", "15.00 (1.64)", "the table: misprinted", "Noise floor"],
         ),
         (
             "runtime",
-            [Scenario("digits", "random 10%", methods="oeu")],
+            [Scenario("digits", "random 10%", methods="oeu-paper")],
             {},
             ["20 min", "3 min", "15.0 %", "100.0 %", "about, by the text"],
         ),
         (
             "entropy",
-            [Scenario("digits", "random 10%", methods="oeu[alpha=0;beta=0]")],
+            [Scenario("digits", "random 10%", methods="oeu-paper[alpha=0;beta=0]")],
             {},
             ["before forgetting", "4.605", "nearly uniform"],
         ),
         (
             "quantizers",
-            [Scenario("digits", "random 10%", quantizer=q, methods="qmul,oeu") for q in
+            [Scenario("digits", "random 10%", quantizer=q, methods="qmul,oeu-paper") for q in
              ("none", "pact")],
             {},
             ["[3.60]", "[60.5 %]", "full precision"],
@@ -192,7 +195,7 @@ def test_each_experiment_prints_its_figures_beside_the_papers(
     made_small(monkeypatch, what, *blocks)
     figures = {
         name: dict(zip(("FA", "RA", "TA", "MIA", "AG"), row, strict=True))
-        | {"method": name, "note": "misprinted" if name == "oeu" else ""}
+        | {"method": name, "note": "misprinted" if name == "oeu-paper" else ""}
         for name, row in paper.items()
     }
     monkeypatch.setattr(experiments, "printed", lambda *block: figures)

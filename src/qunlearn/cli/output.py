@@ -78,6 +78,8 @@ def print_figures(metrics: Mapping[str, Any], title: str = "") -> None:
     print_table([*head, "samples"], rows, title)
     if "FA" in metrics:
         print_scores(metrics)
+    if "calibration" in metrics:
+        print(metrics["calibration"]["sentence"])
 
 
 def print_scores(metrics: Mapping[str, Any]) -> None:

@@ -121,12 +121,14 @@ def _column(block: Block) -> dict[str, str]:
 
     gaps = {row["method"]: row["AG"] for row in block["table"]["rows"][1:]}
     shown = {name: interval(gap) for name, gap in gaps.items()}
-    if "oeu" in gaps and "qmul" in gaps and gaps["qmul"][0]:
-        shown["oeu below qmul"] = f"{100 * (1 - gaps['oeu'][0] / gaps['qmul'][0]):.1f} %"
+    if "oeu-paper" in gaps and "qmul" in gaps and gaps["qmul"][0]:
+        shown["oeu-paper below qmul"] = (
+            f"{100 * (1 - gaps['oeu-paper'][0] / gaps['qmul'][0]):.1f} %"
+        )
     theirs = {name: f"{row['AG']:.2f}" for name, row in block["paper"].items()}
     for row in block["stated"]:
         below = row["figure"] != "AG"
-        theirs["oeu below qmul" if below else row["method"]] = (
+        theirs["oeu-paper below qmul" if below else row["method"]] = (
             f"{row['value']:.1f} %" if below else f"{row['value']:.2f}"
         )
     return {name: f"{v} [{theirs[name]}]" if name in theirs else v for name, v in shown.items()}

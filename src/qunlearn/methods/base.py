@@ -35,7 +35,7 @@ class Range:
     def at(self, share: float) -> float:
         """The value at a share of the way from `low` to `high`."""
         if self.log:
-            return self.low * (self.high / self.low) ** share
+            return float(self.low * (self.high / self.low) ** share)
         return self.low + (self.high - self.low) * share
 
     def __str__(self) -> str:
@@ -68,6 +68,7 @@ class Job:
         on_epoch: Gets a row of numbers after each epoch.
         title: What the progress bar says.
         watching: The seconds that measuring on the way took.
+        found: What the method has to say about itself; kept with the run's figures.
     """
 
     model: nn.Module
@@ -77,6 +78,7 @@ class Job:
     on_epoch: Callable[[dict[str, Any]], None] = lambda row: None
     title: str = "forgetting"
     watching: list[float] = field(default_factory=list)
+    found: dict[str, Any] = field(default_factory=dict)
 
     def loader(self, index: Tensor, config: OptimizerConfig, stream: str = "") -> Loader:
         """Batches of some samples; loaders of different streams draw independently."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from qunlearn.errors import UserError
 from qunlearn.training.config import ComputeConfig, Config
 
 
@@ -107,6 +108,9 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
         description="A setting of the method, as alpha=0.5; may be given several times.",
         json_schema_extra={"flag": "--set", "metavar": "NAME=VALUE", "repeated": True},
     )
+    uncalibrated: bool = Field(
+        False, description="OEU as published: as strong as its settings say. Short for oeu-paper."
+    )
     epochs: int | None = Field(None, description="Short for --set epochs=N, and wins over it.")
     seed: int | None = Field(None, description="Short for --set seed=N, and wins over it.")
 
@@ -115,6 +119,17 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
         description="The digest of the samples that were asked for, on record in the folder.",
         json_schema_extra={"hidden": True},
     )
+
+    @property
+    def method_name(self) -> str:
+        """The method that is meant."""
+        if not self.uncalibrated:
+            return self.method
+        if self.method not in ("oeu", "oeu-paper"):
+            raise UserError(
+                f"--uncalibrated goes with oeu, not with {self.method!r}; leave it out."
+            )
+        return "oeu-paper"
 
     @property
     def method_settings(self) -> dict[str, Any]:

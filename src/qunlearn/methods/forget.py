@@ -46,12 +46,14 @@ class Forgotten:
         history: A row of numbers for each epoch.
         config: The method's settings, the defaults filled in.
         seconds: How long it took, without the time spent on watching it.
+        found: What the method has to say about itself.
     """
 
     model: nn.Module
     history: list[Row]
     config: MethodConfig
     seconds: float
+    found: Mapping[str, Any]
 
 
 def forget(
@@ -123,7 +125,7 @@ def forget(
             f"{Path(at.filename).name}, line {at.lineno}); no model is kept."
         ) from error
     seconds = time.perf_counter() - started - sum(job.watching)
-    return Forgotten(model.eval(), history, config, seconds)
+    return Forgotten(model.eval(), history, config, seconds, job.found)
 
 
 def forget_run(config: ForgetConfig, out: Path) -> Run:
@@ -133,7 +135,7 @@ def forget_run(config: ForgetConfig, out: Path) -> Run:
         raise UserError(
             f"The output {str(out)!r} is inside the run that forgets; name a folder beside it."
         )
-    chosen = find_method(config.method)
+    chosen = find_method(config.method_name)
     origin = Run.open(config.run)
     given = config.method_settings
     recipe = recipe_of(origin.config)
@@ -165,7 +167,7 @@ def forget_run(config: ForgetConfig, out: Path) -> Run:
         model=model,
         split=split,
         header=header,
-        method=config.method,
+        method=config.method_name,
         settings=settings.model_dump(),
         factory=config.model,
         before=measured_before(origin, model, then, split),
@@ -205,7 +207,7 @@ def _forget_into(
         save(run, result.model, header)
         logits = predictions(result.model, split)
         run.write_predictions(logits)
-        run.write_metrics(figures(logits, split) | {"before": before})
+        run.write_metrics(figures(logits, split) | {"before": before} | dict(result.found))
         seconds = {"forgetting": result.seconds, "evaluation": time.perf_counter() - started}
         run.finish({"seconds": {k: round(v, 3) for k, v in seconds.items()}, **info})
     leave_together(fabric)

@@ -1,137 +1,131 @@
-"""OEU: raise the entropy on the forget samples, at right angles to the retain gradient."""
+"""OEU, calibrated: forget until the samples look unseen, at right angles to the retain gradient."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from qunlearn.data import Loader
-from qunlearn.gradients import GradientProjector, Granularity, When
-from qunlearn.methods.base import Job, Range, SgdConfig, method, other_labels
+from qunlearn.errors import UserError
+from qunlearn.methods.base import Job, method
+from qunlearn.methods.calibration import Aim, find_aim, verdict
 from qunlearn.methods.conflict import ConflictLog
-from qunlearn.methods.losses import negative_entropies
+from qunlearn.methods.projected import ProjectedConfig, due
+from qunlearn.metrics import margin
 from qunlearn.quant import keeping_statistics
-from qunlearn.training.loop import (
-    Objective,
-    Scalars,
-    cross_entropy,
-    fastest_layout,
-    normalisation,
-    to_device,
-)
+from qunlearn.training.inference import predict
+from qunlearn.training.loop import Objective, Scalars, cross_entropy, fastest_layout, to_device
+
+PUSH = 2.0
+"""How strongly a sample is pushed that is far above its aim, against the retain gradient's one."""
+
+SLACK = 0.2
+"""How far above its aim a sample's confidence must be for the whole push; nearer, it fades."""
+
+RARELY = 10
+"""At least one step in so many forgets, however few the samples are."""
 
 
-class OeuConfig(SgdConfig):
-    """OEU's settings; the paper's ablations are among them.
+class OeuConfig(ProjectedConfig):
+    """The settings of calibrated OEU; none of them needs to be chosen."""
 
-    Without GOP: `alpha=0`. Without EGU: `forget_loss="random-label"`. GOP_global:
-    `granularity="global"`.
-    """
-
-    epochs: int = Field(10, ge=1, description="How many times each retained sample is seen.")
-    lr: float = Field(0.03, gt=0, description="The learning rate that the cosine starts from.")
-    alpha: float = Field(
-        1.0, ge=0, le=1, description="How much of the conflict is taken out: 0 none, 1 all."
+    epochs: int = Field(5, ge=1, description="How many times each retained sample is seen.")
+    lr: float = Field(0.01, gt=0, description="The learning rate that the cosine starts from.")
+    unseen: Literal["held_out", "test"] = Field(
+        "held_out", description="Which samples show what unseen data looks like."
     )
-    beta: float = Field(1.0, ge=0, description="The weight of the retain gradient.")
-    granularity: Granularity = Field(
-        "layer", description="What is projected together: layer, tensor or global."
-    )
-    when: When = Field(
-        "always", description="Project always, or only where the two gradients are in conflict."
-    )
-    pairing: Literal["cycle", "once"] = Field(
-        "cycle", description="A forget batch at every step, or each forget sample once per epoch."
-    )
-    forget_loss: Literal["entropy", "random-label"] = Field(
-        "entropy", description="Raise the entropy, or teach random wrong labels."
-    )
-    search = {"lr": Range(1e-2, 1e-1)}
 
 
-@method("oeu", config=OeuConfig, source="the paper in CITATION.cff")
+@method("oeu", config=OeuConfig, source="the paper in CITATION.cff, calibrated by qunlearn")
 def oeu(job: Job, config: OeuConfig) -> None:
-    """Raise the entropy on the forget samples, at right angles to the retain gradient."""
-    job.optimize(config, lambda model: orthogonal_entropy(job, config, model))
+    """Make samples look unseen, and no more: pushed at right angles to the retain gradient."""
+    unseen = {"held_out": job.split.held_out, "test": job.split.test}[config.unseen]
+    if not len(unseen):
+        raise UserError(
+            f"There are no {config.unseen.replace('_', '-')} samples to show what unseen data "
+            "looks like; use --set unseen=test, a run with a held-out part, or --uncalibrated."
+        )
+    push = Push(job, config, unseen)
+    job.optimize(config, lambda model: calibrated(job, config, model, push))
+    forget, data = job.split.forget, job.split.data
+    now = margin(predict(job.model, data, forget), data.labels[forget])
+    job.found["calibration"] = verdict(push.aim, job.split, now)
 
 
-def orthogonal_entropy(job: Job, config: OeuConfig, model: nn.Module) -> Objective:
-    """What an OEU step learns."""
-    forget = job.loader(job.split.forget, config, "forget")
+def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Objective:
+    """What a step learns: retain, and where a forget batch is due, push it down to its aim."""
     retaining = cross_entropy(job.fabric, model, job.loader(job.split.retain, config))
-    projector = GradientProjector(
-        job.model, config.alpha, config.beta, config.granularity, config.when
-    )
-    forgetting = ForgetPass(job, config, model, forget)
+    projector = config.projector(job.model)
     log = ConflictLog(retaining.steps)
+    rounds = max(1, round(retaining.steps / RARELY / push.steps))
 
     def gradients(epoch: int, step: int) -> Scalars:
-        batches = paired(config.pairing, epoch, step, retaining.steps, len(forget))
+        batches = due(epoch, step, retaining.steps, push.steps, rounds)
         with projector.forget():
-            lost = forgetting.backward(batches)
+            push.backward(model, batches)
         with projector.retain():
             kept = retaining.gradients(epoch, step)
         if batches and log.wants(step):
             log.add(step, projector.project_and_measure())
         else:
             projector.project()
-        return {"loss": kept["loss"], **lost}
+        return {"loss": kept["loss"]}
 
-    return Objective(retaining.steps, gradients, report=log.report)
+    return Objective(
+        retaining.steps,
+        gradients,
+        before_epoch=push.take_aim,
+        report=lambda: {**push.report(), **log.report()},
+    )
 
 
-def paired(
-    pairing: str, epoch: int, step: int, steps: int, forget_steps: int
-) -> list[tuple[int, int]]:
-    """Which forget batches, as (epoch, step) of their own loader, go with a retain step.
+class Push:
+    """The backward pass on forget batches: the log-odds of the truth go down to their aim.
 
-    >>> [paired("cycle", 0, step, 4, 3) for step in range(4)]
-    [[(0, 0)], [(0, 1)], [(0, 2)], [(1, 0)]]
-    >>> [paired("once", 0, step, 4, 2) for step in range(4)]
-    [[], [(0, 0)], [], [(0, 1)]]
+    Samples are shown as they are, for their aim is about that. BatchNorm normalises by the batch,
+    which a small request is filled up for with retained samples, and records nothing.
     """
-    if pairing == "cycle":
-        return [divmod(epoch * steps + step, forget_steps)]
-    share = range(step * forget_steps // steps, (step + 1) * forget_steps // steps)
-    return [(epoch, number) for number in share]
 
+    aim: Aim
 
-class ForgetPass:
-    """The backward pass on forget batches; BatchNorm normalises by them but never records them."""
+    def __init__(self, job: Job, config: OeuConfig, unseen: Tensor):
+        plain = config.model_copy(update={"augment": False})
+        self.job, self.config, self.unseen = job, config, unseen
+        self.loader = job.loader(job.split.forget, plain, "forget")
+        self.steps = len(self.loader)
+        missing = config.batch_size - len(job.split.forget)
+        few = plain.model_copy(update={"batch_size": max(missing, 1)})
+        self.filler = job.loader(job.split.retain, few, "filler") if missing > 0 else None
+        self.layout = fastest_layout(job.model)
+        self.weights: list[Tensor] = []
 
-    def __init__(self, job: Job, config: OeuConfig, model: nn.Module, loader: Loader):
-        self.job, self.config, self.model, self.loader = job, config, model, loader
-        self.layout = fastest_layout(model)
-        self.wrong: tuple[int, Tensor] | None = None
+    def take_aim(self, epoch: int) -> None:
+        """Before the first epoch: look at what unseen samples are like."""
+        if not epoch:
+            self.aim = find_aim(self.job.model, self.job.split, self.unseen, self.config.seed)
 
-    def backward(self, batches: list[tuple[int, int]]) -> Scalars:
-        """Leave the gradient of the mean loss over these batches in `.grad`."""
-        total = torch.zeros((), device=self.job.fabric.device)
-        size = sum(self.loader.size(step) for _, step in batches)
+    def backward(self, model: nn.Module, batches: list[tuple[int, int]]) -> None:
+        """Leave the gradient of these batches in `.grad`."""
         for epoch, step in batches:
             batch = self.loader.batch(epoch, step)
-            images, _ = to_device(self.job.fabric, batch, self.layout)
-            with keeping_statistics(self.model), normalisation(self.model, self.loader):
-                logits = self.model(images)
-            # Divided by the global batch; processes average, so the world's size is put back.
-            loss = self.losses(logits, epoch, batch.index).sum() / size
-            self.job.fabric.backward(loss * self.job.fabric.world_size)
-            total += loss.detach()
-        return {"forget_loss": total}
+            images, labels = to_device(self.job.fabric, batch, self.layout)
+            if self.filler:
+                other = self.filler.batch(*divmod(epoch, len(self.filler)))
+                images = torch.cat([images, to_device(self.job.fabric, other, self.layout)[0]])
+            with keeping_statistics(model):
+                logits = model(images)[: len(labels)]
+            odds = margin(logits.float(), labels)
+            above = odds.detach().sigmoid() - self.aim.confidences[batch.index].to(odds)
+            weights = (above / SLACK).clamp(0, 1)
+            # Divided by a whole batch, however few the samples are: the push on each is the same.
+            # Processes average, so the world's size is put back.
+            size = len(batches) * self.config.batch_size / self.job.fabric.world_size
+            self.job.fabric.backward(PUSH * (weights * odds).sum() / size)
+            self.weights.append(weights.cpu())
 
-    def losses(self, logits: Tensor, epoch: int, index: Tensor) -> Tensor:
-        """Each sample's loss."""
-        if self.config.forget_loss == "entropy":
-            return negative_entropies(logits)
-        labels = self.wrong_labels(epoch)[index].to(logits.device)
-        return nn.functional.cross_entropy(logits, labels, reduction="none")
-
-    def wrong_labels(self, epoch: int) -> Tensor:
-        """A random wrong label for each sample of the data set, drawn anew each epoch."""
-        if self.wrong is None or self.wrong[0] != epoch:
-            data, key = self.job.split.data, ("random labels", self.config.seed, epoch)
-            self.wrong = epoch, other_labels(data.labels, data.num_classes, *key)
-        return self.wrong[1]
+    def report(self) -> dict[str, Any]:
+        """How much was still to be pushed in the epoch, from 0 to 1."""
+        weights, self.weights = torch.cat(self.weights), []
+        return {"pushed": round(float(weights.mean()), 4)}

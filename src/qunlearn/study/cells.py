@@ -94,7 +94,7 @@ class Cells:
 
 def stated(config: ForgetConfig) -> dict[str, Any]:
     """What a run's numbers depend on, but for the network and the request."""
-    method = find_method(config.method)
+    method = find_method(config.method_name)
     usual = inherited(recipe_of(Run.open(config.run).config), method)
     settings = settings_of(method, usual | config.method_settings).to_dict()
     return {"settings": settings, "devices": config.devices, "precision": config.precision}

@@ -46,8 +46,10 @@ class Scenario:
 
 
 SHARES = ("random 10%", "random 30%", "random 50%")
-ABLATED = "oeu,oeu[alpha=0],oeu[forget_loss=random-label],oeu[granularity=global]"
-ENTROPY = "oeu[alpha=0;beta=0],qmul,oeu"
+ABLATED = (
+    "oeu-paper,oeu-paper[alpha=0],oeu-paper[forget_loss=random-label],oeu-paper[granularity=global]"
+)
+ENTROPY = "oeu-paper[alpha=0;beta=0],qmul,oeu-paper"
 
 EXPERIMENTS: dict[str, tuple[Scenario, ...]] = {
     "main": tuple(Scenario(d, s) for d in ("cifar10", "cifar100") for s in SHARES),

@@ -7,10 +7,10 @@ from torch.nn.functional import cross_entropy
 
 from qunlearn.data import Loader
 from qunlearn.gradients import GradientProjector, LayerConflict
-from qunlearn.methods import Job, forget, negative_entropy, oeu
+from qunlearn.methods import Job, forget, negative_entropy, projected
 from qunlearn.methods.conflict import PER_EPOCH, ConflictLog
 from qunlearn.methods.losses import negative_entropies
-from qunlearn.methods.oeu import ForgetPass, OeuConfig, paired
+from qunlearn.methods.oeu_paper import ForgetPass, OeuPaperConfig, paired
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
 
@@ -30,7 +30,7 @@ def test_two_steps_are_those_of_a_hand_written_loop(asked):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
     twin = copy.deepcopy(model)
-    result = forget(model, asked, "oeu", epochs=1, batch_size=100, lr=0.1)
+    result = forget(model, asked, "oeu-paper", epochs=1, batch_size=100, lr=0.1)
 
     optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     forget_loader = Loader(asked.data, asked.forget, 100, stream="forget")
@@ -56,7 +56,7 @@ def test_two_steps_are_those_of_a_hand_written_loop(asked):
 def test_the_forget_pass_leaves_running_averages_untouched(trained, asked):
     model = copy.deepcopy(trained).train()
     job = Job(model, asked, make_fabric(ComputeConfig()))
-    config = OeuConfig(**FAST)
+    config = OeuPaperConfig(**FAST)
     before = copy.deepcopy(dict(model.named_buffers()))
     ForgetPass(job, config, model, job.loader(asked.forget, config, "forget")).backward([(0, 0)])
     assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
@@ -67,7 +67,7 @@ def test_a_whole_run_records_the_retain_batches_alone(asked, trained):
     """With a learning rate of almost nothing, OEU's running averages are FT's."""
     after = [
         dict(forget(trained, asked, name, **FAST, lr=1e-12).model.named_buffers())
-        for name in ("oeu", "ft")
+        for name in ("oeu-paper", "ft")
     ]
     for name, value in after[0].items():
         assert torch.allclose(value.float(), after[1][name].float(), rtol=1e-4, atol=1e-6), name
@@ -94,15 +94,15 @@ def test_switches_reach_the_projector(monkeypatch, trained, asked):
             seen.append(settings)
             super().__init__(model, *settings)
 
-    monkeypatch.setattr(oeu, "GradientProjector", Spy)
+    monkeypatch.setattr(projected, "GradientProjector", Spy)
     settings = {"alpha": 0.5, "beta": 2.0, "granularity": "tensor", "when": "conflict"}
-    forget(trained, asked, "oeu", **FAST, **settings)
+    forget(trained, asked, "oeu-paper", **FAST, **settings)
     assert seen == [(0.5, 2.0, "tensor", "conflict")]
 
 
 def test_random_label_loss_never_teaches_the_true_label_and_redraws(trained, asked):
     job = Job(copy.deepcopy(trained), asked, make_fabric(ComputeConfig()))
-    config = OeuConfig(**FAST, forget_loss="random-label")
+    config = OeuPaperConfig(**FAST, forget_loss="random-label")
     passing = ForgetPass(job, config, job.model, job.loader(asked.forget, config))
     first, second = passing.wrong_labels(0), passing.wrong_labels(1)
     for labels in (first, second):
@@ -115,7 +115,7 @@ def test_random_label_loss_never_teaches_the_true_label_and_redraws(trained, ask
 
 
 def test_the_history_records_conflict_by_layer_and_step(trained, asked):
-    result = forget(trained, asked, "oeu", epochs=2, batch_size=20)
+    result = forget(trained, asked, "oeu-paper", epochs=2, batch_size=20)
     for row in result.history:
         record = row["conflict"]
         layers, steps = len(record["layers"]), len(record["steps"])

@@ -1,0 +1,163 @@
+"""How sure a network is of samples that it never saw: what forgetting aims at, and if it got there.
+
+No Retrain is needed: the network as it was shows on its held-out samples what unseen data looks
+like. How hard a sample is shows in how sure the network is of its augmented versions, even if it
+has learned the sample itself by heart. A forgotten sample that is harder than 80 % of the retained
+ones is to come down to the confidence that 80 % of the held-out samples exceed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qunlearn.data import Loader, Split
+from qunlearn.metrics import margin
+from qunlearn.training.inference import evaluating, predict
+
+DRAWS = 8
+"""How many augmented versions of a sample are looked at."""
+
+MEMBERS = 500
+"""How many retained samples, at most, a forgotten one is ranked among."""
+
+CLOSE = 0.02
+"""How near to its aim the mean confidence must come where chance leaves no more room."""
+
+PRIOR = 20
+"""As many samples of all classes count for each class beside its own, since those may be few."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What the forgotten samples are to look like.
+
+    Attributes:
+        margins: The log-odds of the true class that each sample of the data set is to come down to;
+            -∞ where its class is gone as a whole; NaN for samples that are not forgotten.
+        unseen: How many unseen samples it was learned from.
+        random: Whether the request is a random share, for which unseen samples are the right model.
+    """
+
+    margins: Tensor
+    unseen: int
+    random: bool
+
+    @property
+    def confidences(self) -> Tensor:
+        """The same as probabilities."""
+        return self.margins.sigmoid()
+
+
+def find_aim(model: nn.Module, split: Split, unseen: Tensor, seed: int) -> Aim:
+    """What a network that never saw the forget samples would make of them, as far as can be told.
+
+    Args:
+        model: The network before it forgets.
+        split: Says what is to be forgotten.
+        unseen: Where samples are that the network was not trained on.
+        seed: Of the augmented versions.
+    """
+    labels = split.data.labels
+    members = split.retain[torch.arange(0, len(split.retain), -(-len(split.retain) // MEMBERS))]
+    hard = difficulties(model, split, torch.cat([members, split.forget]), seed)
+    reference = torch.full((len(labels),), torch.nan)
+    reference[unseen] = margin(predict(model, split.data, unseen), labels[unseen])
+    margins = torch.full((len(labels),), torch.nan)
+    everything = _matched(hard[split.forget], hard[members], reference[unseen])
+    for label, rows in _by_class(labels, split.forget):
+        own_members, own_unseen = (part[labels[part] == label] for part in (members, unseen))
+        if not len(own_members):
+            margins[split.forget[rows]] = -torch.inf
+            continue
+        count = min(len(own_members), len(own_unseen))
+        own = everything[rows]
+        if count:
+            own = _matched(hard[split.forget[rows]], hard[own_members], reference[own_unseen])
+        weight = count / (count + PRIOR)
+        margins[split.forget[rows]] = weight * own + (1 - weight) * everything[rows]
+    return Aim(margins, len(unseen), split.requests[-1].kind == "random")
+
+
+@torch.inference_mode()
+def difficulties(model: nn.Module, split: Split, index: Tensor, seed: int) -> Tensor:
+    """The truth's mean log-odds over augmented versions, at the samples' places in the data."""
+    data = split.data
+    device = next(model.parameters()).device
+    total = torch.zeros(len(data))
+    with evaluating(model):
+        for draw in range(DRAWS):
+            loader = Loader(data, index, 500, seed=seed, shuffle=False, stream="difficulty")
+            for batch in loader.epoch(draw):
+                logits = model(batch.images.to(device)).float().cpu()
+                total[batch.index] += margin(logits, batch.labels)
+    return total / DRAWS
+
+
+def _by_class(labels: Tensor, index: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Each class among some samples, and where among them it is."""
+    for label in sorted(set(labels[index].tolist())):
+        yield label, (labels[index] == label).nonzero().squeeze(1)
+
+
+def _matched(values: Tensor, among: Tensor, target: Tensor) -> Tensor:
+    """For each value, the number that stands in `target` where the value stands in `among`."""
+    ordered = among.sort().values
+    below = torch.searchsorted(ordered, values, right=False)
+    upto = torch.searchsorted(ordered, values, right=True)
+    share = (below + upto) / (2 * len(ordered))
+    return torch.quantile(target, share.clamp(0, 1).to(target))
+
+
+def verdict(aim: Aim, split: Split, now: Tensor) -> dict[str, Any]:
+    """What was aimed at, what was reached, and how sure that is.
+
+    Args:
+        aim: The aim.
+        split: What was to be forgotten.
+        now: The truth's log-odds of the forgotten samples now.
+
+    Returns:
+        `state`, one of "reached", "short" and "too far"; the mean confidence in the truth that was
+        `aimed` at and `reached`, in percent; by how much the two may differ by chance (95 %), since
+        both the forgotten and the unseen samples are few; a `sentence` that says all this.
+    """
+    wanted, found = aim.confidences[split.forget], now.sigmoid()
+    few = 1 / len(found) + 1 / aim.unseen
+    chance = 1.96 * math.sqrt(float(wanted.var(correction=0)) * few)
+    excess = float(found.mean() - wanted.mean())
+    # Where nothing is left to chance, some confidence still is: of a class that is gone, say.
+    close = abs(excess) <= max(chance, CLOSE)
+    state = "reached" if close else "short" if excess > 0 else "too far"
+    result = {
+        "state": state,
+        "aimed": 100 * float(wanted.mean()),
+        "reached": 100 * float(found.mean()),
+        "chance": 100 * chance,
+        "samples": len(found),
+        "unseen": aim.unseen,
+        "random": aim.random,
+    }
+    return {**result, "sentence": sentence(result)}
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """A verdict in words."""
+    said = {
+        "reached": "The aim is reached",
+        "short": "The aim is not reached within the epochs given; raise --epochs",
+        "too far": "It went too far: the samples look less known than unseen ones do",
+    }[found["state"]]
+    said += (
+        f": the network is {found['reached']:.1f} % sure of the truth on what it was to forget; "
+        f"of samples it never saw it would be {found['aimed']:.1f} % (± {found['chance']:.1f} by "
+        f"chance, from {found['unseen']:,} unseen samples)."
+    )
+    if not found["random"]:
+        said += " The request is no random share; unseen samples are the best model there is."
+    return said

@@ -1,0 +1,135 @@
+"""The aim comes from unseen samples; the push goes down to it and no further."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qunlearn.data import Split
+from qunlearn.errors import UserError
+from qunlearn.methods import Job, calibration, forget
+from qunlearn.methods.calibration import PRIOR, Aim, difficulties, find_aim, verdict
+from qunlearn.methods.oeu import PUSH, SLACK, OeuConfig, Push
+from qunlearn.metrics import margin
+from qunlearn.training.config import ComputeConfig
+from qunlearn.training.devices import make_fabric
+from qunlearn.training.inference import predict
+
+numbers = st.floats(-50, 50, width=32)
+
+
+@given(st.lists(numbers, min_size=1), st.lists(numbers, min_size=1), st.lists(numbers, min_size=1))
+def test_matching_keeps_order_and_stays_within_the_target(values, among, target):
+    found = calibration._matched(*map(torch.tensor, (sorted(values), among, target)))
+    assert (found.diff() >= 0).all()
+    assert min(target) <= float(found.min()) <= float(found.max()) <= max(target)
+
+
+def test_matching_a_sample_among_its_own_kind_gives_the_targets_distribution():
+    rng = np.random.default_rng(0)
+    among, values = (torch.tensor(rng.normal(3, 5, 4000)) for _ in range(2))
+    target = torch.tensor(rng.exponential(2, 1000))
+    found = calibration._matched(values, among, target)
+    for share in (0.1, 0.5, 0.9):
+        wanted = np.quantile(target.numpy(), share)
+        assert np.quantile(found.numpy(), share) == pytest.approx(wanted, rel=0.1)
+
+
+def test_the_aim_is_the_definition(trained, asked):
+    labels = asked.data.labels
+    aim = find_aim(trained, asked, asked.held_out, seed=0)
+    everyone = torch.cat([asked.retain, asked.forget])
+    hard = difficulties(trained, asked, everyone, seed=0)
+    unseen = margin(predict(trained, asked.data, asked.held_out), labels[asked.held_out])
+    kept = asked.retain
+    assert len(kept) <= calibration.MEMBERS
+    for row in asked.forget[:10].tolist():
+        own, same = kept[labels[kept] == labels[row]], labels[asked.held_out] == labels[row]
+        aims = []
+        for members, reference in ((own, unseen[same]), (kept, unseen)):
+            share = ((hard[members] < hard[row]).sum() + (hard[members] <= hard[row]).sum()) / 2
+            aims.append(np.quantile(reference.numpy(), float(share / len(members))))
+        count = min(len(own), int(same.sum()))
+        wanted = (count * aims[0] + PRIOR * aims[1]) / (count + PRIOR)
+        assert float(aim.margins[row]) == pytest.approx(float(wanted), abs=1e-4)
+    others = torch.ones(len(labels), dtype=torch.bool)
+    others[asked.forget] = False
+    assert aim.margins[others].isnan().all()
+    assert (aim.random, aim.unseen) == (True, len(asked.held_out))
+
+
+def test_of_a_class_that_is_gone_nothing_is_to_be_left(trained, digits):
+    split = digits.forget_class(3)
+    aim = find_aim(trained, split, split.held_out, seed=0)
+    assert (aim.margins[split.forget] == -torch.inf).all()
+    assert not aim.random
+
+
+def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
+    model = copy.deepcopy(trained).train()
+    job = Job(model, asked, make_fabric(ComputeConfig()))
+    config = OeuConfig(batch_size=len(asked.forget))
+    push = Push(job, config, asked.held_out)
+    push.take_aim(0)
+    push.backward(model, [(0, 0)])
+    found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    batch = push.loader.batch(0, 0)
+    model.zero_grad()
+    odds = margin(model(batch.images), batch.labels)
+    above = odds.detach().sigmoid() - push.aim.margins[batch.index].sigmoid()
+    weights = (above / SLACK).clamp(0, 1)
+    assert 0 < weights.count_nonzero() < len(weights)
+    (PUSH * (weights * odds).sum() / len(odds)).backward()
+    expected = [p.grad for p in model.parameters() if p.grad is not None]
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    push.aim = Aim(torch.full_like(push.aim.margins, torch.inf), 1, random=True)
+    model.zero_grad()
+    push.backward(model, [(0, 0)])
+    assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
+
+
+def test_it_lands_near_its_aim_and_keeps_the_rest(trained, asked):
+    result = forget(trained, asked, batch_size=30, epochs=8)
+    found = result.found["calibration"]
+    labels = asked.data.labels
+
+    def sure(model, part):
+        return 100 * float(margin(predict(model, asked.data, part), labels[part]).sigmoid().mean())
+
+    assert found["reached"] == pytest.approx(sure(result.model, asked.forget), abs=0.01)
+    before = sure(trained, asked.forget)
+    assert abs(found["reached"] - found["aimed"]) < abs(before - found["aimed"])
+    assert sure(result.model, asked.retain) > sure(trained, asked.retain) - 5
+
+
+@pytest.mark.parametrize(
+    ("shift", "state", "words"),
+    [
+        (0.0, "reached", "The aim is reached"),
+        (9.0, "short", "raise --epochs"),
+        (-9.0, "too far", "went too far"),
+    ],
+)
+def test_the_verdict_says_where_it_landed(shift, state, words, asked):
+    margins = torch.full((len(asked.data),), torch.nan)
+    margins[asked.forget] = torch.linspace(-3, 3, len(asked.forget))
+    found = verdict(Aim(margins, 300, random=False), asked, margins[asked.forget] + shift)
+    assert found["state"] == state
+    assert words in found["sentence"]
+    assert "no random share" in found["sentence"]
+
+
+def test_without_unseen_samples_the_remedy_is_said(trained, digits):
+    data = digits.data
+    ids = [data.ids[int(row)] for row in digits.train]
+    split = Split.make(data, held_out=[], trained_on=ids).forget_random(0.1)
+    assert not len(split.held_out)
+    with pytest.raises(UserError, match=r"no held-out samples.*unseen=test"):
+        forget(trained, split, epochs=1)
+    assert forget(trained, split, epochs=1, batch_size=60, unseen="test").found["calibration"]
