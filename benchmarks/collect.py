@@ -1,0 +1,59 @@
+"""The figures of a study's finished cells, without its networks: one JSON file for each request.
+
+    python benchmarks/collect.py OUT     # OUT is what `qunlearn reproduce --out OUT` has written
+
+Trials of a search are listed beside the cells, so that it can be seen what was chosen from.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from qunlearn.metrics import average_gap
+from qunlearn.store.run import Run
+
+RESULTS = Path(__file__).parent / "results" / "study"
+SCORES = ("FA", "RA", "TA", "MIA")
+
+
+def row(path: Path, retrain: Run) -> dict[str, Any]:
+    """A cell in few figures."""
+    run = Run.open(path)
+    parts = run.metrics["parts"]
+    figures = {score: round(run.metrics[score], 2) for score in SCORES}
+    return {
+        "cell": f"{path.parent.parent.name}/{path.parent.name}/{path.name}",
+        "settings": run.config["settings"],
+        **figures,
+        "AG": round(average_gap(run.metrics, retrain.metrics), 2),
+        "entropy": {name: round(part["entropy"], 4) for name, part in parts.items()},
+        "calibration": run.metrics.get("calibration"),
+        "seconds": run.info["seconds"]["forgetting"],
+        "compiled": run.history[-1].get("compiled", False) if run.history else False,
+        "machine": run.info["machine"],
+        "model_sha256": run.info["model_sha256"],
+    }
+
+
+def main(out: Path) -> None:
+    for home in sorted(path.parent for path in out.glob("*/*/cells")):
+        paths = sorted(p for kind in ("cells", "trials") for p in (home / kind).glob("*/*"))
+        rows = []
+        for path in filter(Run.is_complete, paths):
+            # A cell is measured against the Retrain of its seed; trials are of seed 0.
+            seed = path.name.split("-")[0] if path.name.startswith("seed") else "seed0"
+            retrain = home / "cells" / "retrain" / seed
+            if Run.is_complete(retrain):
+                rows.append(row(path, Run.open(retrain)))
+        if rows:
+            file = RESULTS / home.parent.name / f"{home.name}.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(rows, indent=1) + "\n")
+            print(f"{file}: {len(rows)} cells")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
