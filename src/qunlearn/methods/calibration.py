@@ -29,6 +29,9 @@ MEMBERS = 500
 CLOSE = 0.02
 """How near to its aim the mean confidence must come where chance leaves no more room."""
 
+LEARNING = 0.45
+"""The errors on unseen samples grow as this power of how much less data there is to learn from."""
+
 PRIOR = 20
 """As many samples of all classes count for each class beside its own, since those may be few."""
 
@@ -69,7 +72,8 @@ def find_aim(model: nn.Module, split: Split, unseen: Tensor, seed: int) -> Aim:
     reference = torch.full((len(labels),), torch.nan)
     reference[unseen] = margin(predict(model, split.data, unseen), labels[unseen])
     margins = torch.full((len(labels),), torch.nan)
-    everything = _matched(hard[split.forget], hard[members], reference[unseen])
+    less = len(split.retain) / (len(split.retain) + len(split.forget))
+    everything = _matched(hard[split.forget], hard[members], worse(reference[unseen], less))
     for label, rows in _by_class(labels, split.forget):
         own_members, own_unseen = (part[labels[part] == label] for part in (members, unseen))
         if not len(own_members):
@@ -78,7 +82,8 @@ def find_aim(model: nn.Module, split: Split, unseen: Tensor, seed: int) -> Aim:
         count = min(len(own_members), len(own_unseen))
         own = everything[rows]
         if count:
-            own = _matched(hard[split.forget[rows]], hard[own_members], reference[own_unseen])
+            expected = worse(reference[own_unseen], less)
+            own = _matched(hard[split.forget[rows]], hard[own_members], expected)
         weight = count / (count + PRIOR)
         margins[split.forget[rows]] = weight * own + (1 - weight) * everything[rows]
     return Aim(margins, len(unseen), split.requests[-1].kind == "random")
@@ -97,6 +102,24 @@ def difficulties(model: nn.Module, split: Split, index: Tensor, seed: int) -> Te
                 logits = model(batch.images.to(device)).float().cpu()
                 total[batch.index] += margin(logits, batch.labels)
     return total / DRAWS
+
+
+def worse(margins: Tensor, less: float) -> Tensor:
+    """The log-odds on unseen samples of a network that learned from a share `less` of the data.
+
+    The errors become more by the usual power law. Sure and unsure samples trade places with their
+    neighbours for it: the share q becomes q^p, with p such that the share of errors comes out.
+
+    >>> worse(torch.tensor([-1.0, 1.0, 2.0, 3.0, 4.0, 5.0]), less=1.0)
+    tensor([-1.,  1.,  2.,  3.,  4.,  5.])
+    """
+    wrong = float((margins < 0).float().mean())
+    more = min(wrong * less**-LEARNING, 0.99)
+    if not 0 < wrong < more:
+        return margins
+    power = math.log(wrong) / math.log(more)
+    shares = (torch.arange(len(margins)).to(margins) + 0.5) / len(margins)
+    return torch.quantile(margins, shares**power)
 
 
 def _by_class(labels: Tensor, index: Tensor) -> Iterator[tuple[int, Tensor]]:
