@@ -47,13 +47,15 @@ def test_the_aim_is_the_definition(trained, asked):
     hard = difficulties(trained, asked, everyone, seed=0)
     unseen = margin(predict(trained, asked.data, asked.held_out), labels[asked.held_out])
     kept = asked.retain
+    less = len(kept) / len(everyone)
     assert len(kept) <= calibration.MEMBERS
     for row in asked.forget[:10].tolist():
         own, same = kept[labels[kept] == labels[row]], labels[asked.held_out] == labels[row]
         aims = []
         for members, reference in ((own, unseen[same]), (kept, unseen)):
             share = ((hard[members] < hard[row]).sum() + (hard[members] <= hard[row]).sum()) / 2
-            aims.append(np.quantile(reference.numpy(), float(share / len(members))))
+            expected = calibration.worse(reference, less).numpy()
+            aims.append(np.quantile(expected, float(share / len(members))))
         count = min(len(own), int(same.sum()))
         wanted = (count * aims[0] + PRIOR * aims[1]) / (count + PRIOR)
         assert float(aim.margins[row]) == pytest.approx(float(wanted), abs=1e-4)
@@ -61,6 +63,19 @@ def test_the_aim_is_the_definition(trained, asked):
     others[asked.forget] = False
     assert aim.margins[others].isnan().all()
     assert (aim.random, aim.unseen) == (True, len(asked.held_out))
+
+
+@pytest.mark.parametrize("less", [0.9, 0.7, 0.5])
+def test_with_less_data_errors_grow_by_the_power_law(less):
+    margins = torch.tensor(np.random.default_rng(0).normal(2, 3, 2000))
+    found = calibration.worse(margins, less)
+    before, after = (float((m < 0).double().mean()) for m in (margins, found))
+    assert after == pytest.approx(before * less**-calibration.LEARNING, abs=0.002)
+    for share in (0.1, 0.5, 0.9):
+        assert np.quantile(found, share) < np.quantile(margins, share)
+    assert calibration.worse(margins, 1.0) is margins
+    right = margins.abs() + 1
+    assert calibration.worse(right, less) is right
 
 
 def test_of_a_class_that_is_gone_nothing_is_to_be_left(trained, digits):
