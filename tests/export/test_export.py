@@ -1,10 +1,13 @@
 """Exported files against PyTorch: the same codes, the same outputs, or nothing at all."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from quant.odd_models import build
 from torch import nn
 
 import qunlearn as qu
@@ -84,15 +87,27 @@ def test_codes_are_stored_at_their_bits_and_compute_the_same(
     assert (torch.from_numpy(codes) == grid.codes(layer.rounded().detach())).all()
 
 
+@pytest.mark.parametrize("name", ["twins", "sound", "volume"])
+def test_networks_as_other_people_write_them(tmp_path, name):
+    net, x = build(name)
+    net = qu.quantize(net, qu.QuantSpec(weights=2, activations=4, init="mse"))
+    qu.calibrate(net, x)
+    exported = export_onnx(net.eval(), tmp_path / "net.onnx", x, least_agreement=0)
+    with torch.no_grad():
+        torch.testing.assert_close(run(exported.path, x), net(x), atol=1e-4, rtol=1e-4)
+
+
 def test_full_precision(tmp_path):
     net, x = network(), torch.randn(20, 1, 8, 8)
     exported = export_onnx(net, tmp_path / "net.onnx", x)
     torch.testing.assert_close(run(exported.path, x), net(x).detach(), atol=1e-5, rtol=1e-4)
 
 
-def test_the_file_can_take_pixels_and_says_what_it_is_but_not_where_it_was_made(tmp_path, digits):
+def test_the_file_can_take_pixels_and_says_what_it_is_but_not_where_it_was_made(
+    tmp_path, digits, monkeypatch, capsys
+):
     net = network(qu.QuantSpec())
-    path = tmp_path / "net.onnx"
+    path = tmp_path / "model.onnx"
     exported = export_onnx(net, path, digits, preprocess=True, most_samples=30, about={"a": 1})
     pixels = digits.data.images[:9]
     with torch.no_grad():
@@ -105,6 +120,12 @@ def test_the_file_can_take_pixels_and_says_what_it_is_but_not_where_it_was_made(
     assert (about["a"], about["agreement"]["samples"]) == (1, 30)
     assert exported.agreement.samples == 30
     assert not any(word in path.read_bytes() for word in (b"site-packages", b".py", b"def "))
+
+    page = Path(__file__).parents[2] / "docs" / "deploy.md"
+    (program,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(program, {})
+    assert capsys.readouterr().out.strip() in digits.data.classes
 
     # As a network it takes what any network takes: normalised images.
     torch.testing.assert_close(
