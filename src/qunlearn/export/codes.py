@@ -17,14 +17,13 @@ from qunlearn.quant.layers import QuantLayer
 
 
 @torch.library.custom_op("qunlearn::rounded", mutates_args=())
-def rounded(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
-    """`x` on a grid, as QuantizeLinear, Clip and DequantizeLinear compute it."""
-    codes = ((x / scale).round() + zero).clamp(low, high)
-    return (codes - zero) * scale
+def rounded(x: Tensor, scale: Tensor, zero: Tensor, least: Tensor, most: Tensor) -> Tensor:
+    """`x` on a grid, as QuantizeLinear, DequantizeLinear and Clip compute it."""
+    return torch.clamp((x / scale).round() * scale, least, most)
 
 
 @rounded.register_fake
-def _(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
+def _(x: Tensor, scale: Tensor, zero: Tensor, least: Tensor, most: Tensor) -> Tensor:
     return torch.empty_like(x)
 
 
@@ -46,13 +45,14 @@ class InputCodes(nn.Module):
     def __init__(self, quantizer: Quantizer):
         super().__init__()
         grid = quantizer.grid()
-        self.low, self.high = grid.low, grid.high
-        self.register_buffer("scale", grid.scale.detach())
-        self.register_buffer("zero", grid.zero_point.detach().to(_container(grid.low)))
+        self.register_buffer("scale", grid.scale)
+        self.register_buffer("zero", grid.zero_point.to(_container(grid.low)))
+        self.register_buffer("least", (grid.low - grid.zero_point) * grid.scale)
+        self.register_buffer("most", (grid.high - grid.zero_point) * grid.scale)
 
     def forward(self, x: Tensor) -> Tensor:
         """Round `x`."""
-        result: Tensor = rounded(x, self.scale, self.zero, self.low, self.high)
+        result: Tensor = rounded(x, self.scale, self.zero, self.least, self.most)
         return result
 
 

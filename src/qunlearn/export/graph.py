@@ -76,12 +76,12 @@ def _translated(program: Any, opset: int) -> Any:
 def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     op = needed("onnxscript").opset21
 
-    # No type hints but these: the exporter reads them.
-    def translate_rounded(x, scale, zero, low: int, high: int):  # type: ignore[no-untyped-def]
+    def translate_rounded(x, scale, zero, least, most):  # type: ignore[no-untyped-def]
         codes = op.QuantizeLinear(x, scale, zero)
-        if high - low < 255:  # fewer codes than the container has
-            codes = op.Clip(codes, op.CastLike(low, zero), op.CastLike(high, zero))
-        return op.DequantizeLinear(codes, scale, zero)
+        # Clipped as values, also where eight bits need no clip: where the layer's input comes right
+        # from DequantizeLinear, ONNX Runtime computes in integers, for which it rounds the bias to
+        # the weight's coarse steps, overflows on some processors and refuses two bits.
+        return op.Clip(op.DequantizeLinear(codes, scale, zero), least, most)
 
     def translate_dequantized(codes, scale, zero):  # type: ignore[no-untyped-def]
         return op.DequantizeLinear(codes, scale, zero, axis=0)
@@ -121,18 +121,8 @@ def _narrow(node: Any, opset: int) -> None:
     values, zeros = codes.const_value.numpy(), zero.const_value.numpy()
     kind = _narrowest(np.append(values, zeros), opset)
     name = codes.name.removesuffix("_quantizer.codes")  # the weight's own
-    stored = _constant(node.graph, name, values.astype(kind))
-    if kind.name.endswith("int2"):
-        # ONNX Runtime takes two bits for eight where it fuses a convolution, then refuses them:
-        # widened when the file is loaded, they are eight.
-        stored = _widened(node, stored, codes.dtype)
-    else:
-        zeros = zeros.astype(kind)
-    node.replace_input_with(0, stored)
-    # Zero is what a missing zero point means.
-    node.replace_input_with(
-        2, _constant(node.graph, f"{name}.zero", zeros) if zeros.any() else None
-    )
+    node.replace_input_with(0, _constant(node.graph, name, values.astype(kind)))
+    node.replace_input_with(2, _constant(node.graph, f"{name}.zero", zeros.astype(kind)))
 
 
 def _narrowest(values: Any, opset: int) -> Any:
@@ -145,14 +135,6 @@ def _narrowest(values: Any, opset: int) -> Any:
         if opset >= since and limits.min <= values.min() and values.max() <= limits.max:
             return np.dtype(kind)
     return values.dtype
-
-
-def _widened(node: Any, value: Any, kind: Any) -> Any:
-    ir = needed("onnx_ir")
-    cast = ir.node("Cast", [value], attributes={"to": kind.value}, name=f"{node.name}_codes")
-    cast.outputs[0].name = f"{value.name}.codes"
-    node.graph.insert_before(node, cast)
-    return cast.outputs[0]
 
 
 def _shorten(node: Any) -> None:
