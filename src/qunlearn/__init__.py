@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from qunlearn.data import Split as Split
     from qunlearn.data import load_dataset as load_dataset
     from qunlearn.errors import UserError as UserError
+    from qunlearn.export import export_onnx as export_onnx
     from qunlearn.gradients import GradientProjector as GradientProjector
     from qunlearn.methods import forget as forget
     from qunlearn.methods import method as method
@@ -39,6 +40,7 @@ _HOMES = {
     "Split": "qunlearn.data",
     "load_dataset": "qunlearn.data",
     "UserError": "qunlearn.errors",
+    "export_onnx": "qunlearn.export",
     "GradientProjector": "qunlearn.gradients",
     "forget": "qunlearn.methods",
     "method": "qunlearn.methods",

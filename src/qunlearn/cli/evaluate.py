@@ -20,19 +20,27 @@ def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> Non
       qunlearn evaluate runs/original
 
       qunlearn evaluate runs/oeu --reference runs/retrain
+
+      qunlearn evaluate runs/oeu --onnx model.onnx
     """
     from qunlearn.training.evaluate import evaluate_run
 
+    model = None
+    if settings.onnx is not None:
+        from qunlearn.export import exported_from
+
+        model = exported_from(settings.onnx, run)
     metrics = evaluate_run(
         run,
         data_dir=settings.data_dir,
         factory=settings.model,
         reference=settings.reference,
+        model=model,
         seed=settings.seed,
         exact=settings.exact,
         vector=settings.vector,
     )
     if json:
-        print_json({"run": str(run), "metrics": metrics})
+        print_json({"run": str(run), "onnx": settings.onnx, "metrics": metrics})
     else:
-        print_figures(metrics, str(run))
+        print_figures(metrics, str(settings.onnx or run))

@@ -22,6 +22,7 @@ COMMANDS = {
     "methods": "List the methods of forgetting, with their settings.",
     "explain": "Show where forgetting and retaining were in conflict.",
     "evaluate": "Measure a run on every part of its split, and beside a retrained one.",
+    "export": "Write a run's network as an ONNX file, and check that it computes the same.",
     "describe": "Show a run's layers, bits, scales and size.",
     "demo": "See it work on embedded data, in about a minute.",
 }

@@ -196,7 +196,7 @@ class ImageData:
 
     def normalise(self, images: Tensor) -> Tensor:
         """Images of this set as the network sees them: float32, mean 0 and std 1 per channel."""
-        scale, shift = self._affine
+        scale, shift = self.affine
         # In place, but never on the images that came in, which `to` hands on if they are floats.
         return images.to(torch.float32, copy=True).mul_(scale).add_(shift)
 
@@ -209,7 +209,8 @@ class ImageData:
         return {}
 
     @cached_property
-    def _affine(self) -> tuple[Tensor, Tensor]:
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Factor and summand for each channel, which normalise images as they are stored."""
         mean, std = (torch.tensor(moment).view(-1, 1, 1) for moment in (self.mean, self.std))
         unit = 255.0 if self.images.dtype == torch.uint8 else 1.0
         return 1 / (std * unit), -mean / std

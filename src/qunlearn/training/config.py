@@ -246,6 +246,9 @@ class EvaluateConfig(DescribeConfig):
     reference: Path | None = Field(
         None, description="A run retrained without what was forgotten, to compare with."
     )
+    onnx: Path | None = Field(
+        None, description="Measure this file instead, which was exported from the run."
+    )
     exact: bool = Field(
         False, description="Attack with scikit-learn's SVC: the same figure, 50 times slower."
     )
@@ -253,6 +256,26 @@ class EvaluateConfig(DescribeConfig):
         False, description="Also attack by the whole vector of probabilities; takes some seconds."
     )
     seed: int = Field(0, ge=0, description="Seed of the samples that the attacks learn from.")
+
+
+class ExportConfig(DescribeConfig):
+    """How a run's model is to be written for elsewhere."""
+
+    target: Literal["compact"] = Field("compact", description="compact: the smallest file.")
+    preprocess: bool = Field(False, description="Let the file normalise: it then takes pixels.")
+    data_dir: Path | None = Field(None, description="Where the data set's files are now.")
+    most_samples: int = Field(
+        2000, ge=1, description="On how many test samples the file is compared with the model."
+    )
+    least_agreement: float | None = Field(
+        None,
+        ge=0,
+        le=100,
+        description="Percentage of samples that must get the same class; 99.5 by default.",
+    )
+    opset: int | None = Field(
+        None, description="Version of ONNX's operators; by default the oldest possible, 21 or 25."
+    )
 
 
 class DemoConfig(Config):

@@ -95,15 +95,20 @@ def evaluate_run(
     data_dir: Path | None = None,
     factory: str | None = None,
     reference: Path | None = None,
+    model: nn.Module | None = None,
     **attack: Any,
 ) -> dict[str, Any]:
-    """Load a run's model and split, and measure it on the data that the run names."""
+    """Load a run's model and split, and measure it on the data that the run names.
+
+    With `model`, measure that instead: the run's own in another form.
+    """
     run = Run.open(path)
     split = split_of(run, data_dir)
     if reference is not None:
         check_reference(run, split, Run.open(reference))
     other = None if reference is None else load(reference, factory)
-    return evaluate(load(path, factory), split, other, **attack)
+    model = load(path, factory) if model is None else model
+    return evaluate(model, split, other, **attack)
 
 
 def check_reference(run: Run, split: Split, reference: Run) -> None:

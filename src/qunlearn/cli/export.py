@@ -1,0 +1,53 @@
+"""`qunlearn export`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qunlearn.cli.output import print_json
+from qunlearn.cli.settings import Json, RunFolder, with_settings
+from qunlearn.training.config import ExportConfig
+
+OutFile = Annotated[Path | None, typer.Option(help="The new file.  [required]")]
+
+
+@with_settings(ExportConfig)
+def command(
+    settings: ExportConfig, run: RunFolder, out: OutFile = None, json: Json = False
+) -> None:
+    """Write a run's network as an ONNX file, and check that it computes the same.
+
+    Standard operators only, any number of images at a time, weights stored at their bits. The file
+    is run in ONNX Runtime on test samples and compared with the network; if it is not the same,
+    nothing is kept.
+
+    Examples:
+      qunlearn export runs/oeu --out model.onnx
+
+      qunlearn evaluate runs/oeu --onnx model.onnx
+    """
+    from qunlearn.export import export_run
+
+    assert out is not None
+    exported = export_run(
+        run,
+        out,
+        data_dir=settings.data_dir,
+        factory=settings.model,
+        target=settings.target,
+        preprocess=settings.preprocess,
+        most_samples=settings.most_samples,
+        least_agreement=settings.least_agreement,
+        opset=settings.opset,
+    )
+    if json:
+        print_json({"run": str(run), **asdict(exported)})
+    else:
+        typer.echo(
+            f"{out}: {exported.bytes:,} bytes, {exported.target}, opset {exported.opset}. "
+            f"{exported.agreement}."
+        )

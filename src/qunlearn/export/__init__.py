@@ -1,0 +1,7 @@
+"""Integer models for elsewhere, and the check that they are the same model."""
+
+from qunlearn.export.agreement import Agreement
+from qunlearn.export.export import Exported, export_onnx, export_run, exported_from
+from qunlearn.export.network import OnnxNetwork
+
+__all__ = ["Agreement", "Exported", "OnnxNetwork", "export_onnx", "export_run", "exported_from"]

@@ -1,0 +1,201 @@
+"""From a model to an ONNX graph of standard operators."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import qunlearn.export.codes  # noqa: F401  (it makes the operators known)
+from qunlearn.errors import UserError
+from qunlearn.export.extra import needed
+
+INPUT, OUTPUT = "images", "logits"
+
+NEWEST_TYPES = {25: 13, 23: 11, 21: 10}
+"""The format version that each opset came with; INT2 is unknown to older ones."""
+
+
+def to_graph(model: nn.Module, example: Tensor, opset: int) -> Any:
+    """The model as an onnx-ir model with a dynamic batch, codes at their bits, nothing private."""
+    needed("onnx"), needed("onnxscript")
+    with _quiet():
+        program = _program(model, example)
+        graph = _translated(program, opset)
+    for node in list(graph.graph):
+        if node.op_type == "DequantizeLinear":
+            _narrow(node, opset)
+        elif node.op_type == "BatchNormalization":
+            _shorten(node)
+    _clean(graph)
+    graph.ir_version = next(v for least, v in NEWEST_TYPES.items() if opset >= least)
+    return graph
+
+
+def to_bytes(graph: Any) -> bytes:
+    """The graph as the content of a file."""
+    content: bytes = needed("onnx_ir").to_proto(graph).SerializeToString(deterministic=True)
+    return content
+
+
+def _program(model: nn.Module, example: Tensor) -> Any:
+    batch = {0: torch.export.Dim("batch")}
+    try:
+        return torch.export.export(model, (example,), dynamic_shapes=(batch,), strict=False)
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise UserError(
+            f"The model cannot be written as a graph with any number of images at a time: {reason}"
+        ) from None
+
+
+def _translated(program: Any, opset: int) -> Any:
+    try:
+        exported = torch.onnx.export(
+            program,
+            dynamo=True,
+            verbose=False,
+            opset_version=opset,
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            custom_translation_table=_translations(),
+        )
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise UserError(_unsupported(program, error)) from None
+    assert exported is not None
+    return exported.model
+
+
+def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
+    op = needed("onnxscript").opset21
+
+    def translate_rounded(x, scale, zero, least, most):  # type: ignore[no-untyped-def]
+        codes = op.QuantizeLinear(x, scale, zero)
+        # Clipped as values, also where eight bits need no clip: where the layer's input comes right
+        # from DequantizeLinear, ONNX Runtime computes in integers, for which it rounds the bias to
+        # the weight's coarse steps, overflows on some processors and refuses two bits.
+        return op.Clip(op.DequantizeLinear(codes, scale, zero), least, most)
+
+    def translate_dequantized(codes, scale, zero):  # type: ignore[no-untyped-def]
+        return op.DequantizeLinear(codes, scale, zero, axis=0)
+
+    return {
+        torch.ops.qunlearn.rounded.default: translate_rounded,
+        torch.ops.qunlearn.dequantized.default: translate_dequantized,
+    }
+
+
+def _unsupported(program: Any, error: BaseException) -> str:
+    """Which layer it is that has no ONNX form."""
+    texts = []
+    cause: BaseException | None = error
+    while cause is not None:
+        texts.append(str(cause))
+        cause = cause.__cause__
+    found = re.search(r"OpOverload\(op='([\w.]+)'", "\n".join(texts))
+    if found is None:
+        return f"The model has no ONNX form: {texts[-1].strip().splitlines()[0]}"
+    for node in program.graph.nodes:
+        # The operator may be part of another one's decomposition, which has its name then.
+        if found[1].rsplit(".", 1)[-1] in str(node.target):
+            stack = list(node.meta.get("nn_module_stack", {}).values())
+            name, kind = stack[-1] if stack else ("", "")
+            kind = (kind if isinstance(kind, str) else kind.__name__).rsplit(".", 1)[-1]
+            where = f"The layer {name!r} ({kind})" if name else "The model itself"
+            return f"{where} has no ONNX form, because of {found[1]}; use another layer there."
+    return f"The model has no ONNX form, because of {found[1]}; use other layers."
+
+
+def _narrow(node: Any, opset: int) -> None:
+    """Store the codes of a weight in as few bits as hold them."""
+    codes, _, zero = node.inputs
+    if codes.const_value is None:
+        return
+    values, zeros = codes.const_value.numpy(), zero.const_value.numpy()
+    kind = _narrowest(np.append(values, zeros), opset)
+    name = codes.name.removesuffix("_quantizer.codes")  # the weight's own
+    node.replace_input_with(0, _constant(node.graph, name, values.astype(kind)))
+    node.replace_input_with(2, _constant(node.graph, f"{name}.zero", zeros.astype(kind)))
+
+
+def _narrowest(values: Any, opset: int) -> Any:
+    """The smallest type of that sign that an opset knows and that holds the values."""
+    kinds = needed("ml_dtypes")
+    sign = "int" if values.dtype == np.int8 else "uint"
+    for bits, since in ((2, 25), (4, 21)):
+        kind = getattr(kinds, f"{sign}{bits}")
+        limits = kinds.iinfo(kind)
+        if opset >= since and limits.min <= values.min() and values.max() <= limits.max:
+            return np.dtype(kind)
+    return values.dtype
+
+
+def _shorten(node: Any) -> None:
+    """Two vectors for a BatchNorm instead of four: x·a + b, the others shared by all of a width."""
+    _, *given = node.inputs
+    if any(value.const_value is None for value in given):
+        return
+    gain, bias, mean, variance = (v.const_value.numpy().astype(np.float64) for v in given)
+    factor = gain / np.sqrt(variance + node.attributes["epsilon"].as_float())
+    width, name = len(factor), given[0].name.removesuffix(".weight")
+    shared = node.graph.initializers
+    zeros, ones = f"zeros.{width}", f"ones.{width}"
+    inputs = (
+        _constant(node.graph, f"{name}.factor", factor),
+        _constant(node.graph, f"{name}.summand", bias - mean * factor),
+        shared.get(zeros) or _constant(node.graph, zeros, np.zeros(width)),
+        shared.get(ones) or _constant(node.graph, ones, np.ones(width)),
+    )
+    for position, value in enumerate(inputs, start=1):
+        node.replace_input_with(position, value)
+    node.attributes["epsilon"] = needed("onnx_ir").AttrFloat32("epsilon", 0.0)
+
+
+def _constant(graph: Any, name: str, values: Any) -> Any:
+    """A new stored tensor; of the name, if that is free."""
+    ir = needed("onnx_ir")
+    while name in graph.initializers:
+        name += "_"
+    wide = values.dtype == np.float64
+    tensor = ir.tensor(values.astype(np.float32) if wide else values, name=name)
+    kind = ir.TensorType(tensor.dtype)
+    value = ir.Value(name=name, shape=tensor.shape, type=kind, const_value=tensor)
+    graph.initializers[name] = value
+    return value
+
+
+def _clean(graph: Any) -> None:
+    """Take out what nobody uses, and the paths and source lines that the exporter notes."""
+    for name, value in list(graph.graph.initializers.items()):
+        if not value.uses():
+            del graph.graph.initializers[name]
+        value.metadata_props.clear()
+    for node in graph.graph:
+        node.metadata_props.clear()
+        node.doc_string = None
+        for value in node.outputs:
+            value.metadata_props.clear()
+    for value in (*graph.graph.inputs, *graph.graph.outputs):
+        value.metadata_props.clear()
+    graph.graph.metadata_props.clear()
+    graph.metadata_props.clear()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporter's remarks on packages that nobody asked for to itself."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

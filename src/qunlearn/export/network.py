@@ -1,0 +1,79 @@
+"""An exported file as a network: ONNX Runtime inside, logits out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qunlearn.errors import UserError
+from qunlearn.export.extra import needed
+
+KEY = "qunlearn"
+FORMAT = 1
+
+
+class OnnxNetwork(nn.Module):
+    """A file that qunlearn exported, run by ONNX Runtime; takes normalised images.
+
+    Example:
+        >>> network = OnnxNetwork.open("model.onnx")    # doctest: +SKIP
+        >>> qu.evaluate(network, split)["FA"]           # doctest: +SKIP
+    """
+
+    def __init__(self, content: bytes, name: str = "the model"):
+        super().__init__()
+        runtime = needed("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3
+        try:
+            self.session = runtime.InferenceSession(content, options, ["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime has a class for each way in which a file is wrong
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(
+                f"{name!r} is not an ONNX file that can be run here: {reason}"
+            ) from None
+        self.input = self.session.get_inputs()[0]
+        self.about = _about(self.session.get_modelmeta().custom_metadata_map, name)
+
+    @classmethod
+    def open(cls, path: Path | str) -> OnnxNetwork:
+        """The network in a file."""
+        try:
+            return cls(Path(path).read_bytes(), str(path))
+        except OSError as error:
+            raise UserError(f"The file {str(path)!r} cannot be read: {error.strerror}.") from None
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalised images to logits."""
+        if self.about.get("preprocessing"):  # the file normalises by itself: give it pixels
+            images = self._pixels(images)
+        (logits,) = self.session.run(None, {self.input.name: images.numpy()})
+        return torch.from_numpy(logits)
+
+    def _pixels(self, images: Tensor) -> Tensor:
+        mean, std = (torch.tensor(self.about[k]).view(-1, 1, 1) for k in ("mean", "std"))
+        pixels = images * std + mean
+        bytes_wanted = self.input.type == "tensor(uint8)"
+        return (pixels * 255).round().to(torch.uint8) if bytes_wanted else pixels
+
+
+def _about(metadata: dict[str, str], name: str) -> dict[str, Any]:
+    try:
+        about = json.loads(metadata[KEY])
+        known = about["format"] == FORMAT
+    except (KeyError, ValueError, TypeError):
+        raise UserError(
+            f"{name!r} was not exported by qunlearn; name a file that `qunlearn export` wrote."
+        ) from None
+    if not known:
+        raise UserError(
+            f"{name!r} has format {about['format']!r}, this qunlearn reads {FORMAT}; use the "
+            "version of qunlearn that wrote it."
+        )
+    checked: dict[str, Any] = about
+    return checked
