@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from qunlearn.cli.main import main
 from qunlearn.data import Split, load_dataset
 from qunlearn.training.config import TrainConfig
 from qunlearn.training.train import train_run
@@ -43,3 +45,16 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "original"
     train_run(TrainConfig.parse(SMALL), path)
     return path
+
+
+@pytest.fixture
+def qunlearn(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Calls the command line in this process: exit code, standard output, standard error."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main([str(word) for word in words])
+        output = capsys.readouterr()
+        return int(stop.value.code or 0), output.out, output.err
+
+    return call

@@ -6,19 +6,7 @@ import sys
 
 import pytest
 
-from qunlearn.cli.main import main
 from qunlearn.store.run import Run
-
-
-@pytest.fixture
-def qunlearn(capsys):
-    def call(*words):
-        with pytest.raises(SystemExit) as stop:
-            main([str(word) for word in words])
-        output = capsys.readouterr()
-        return stop.value.code or 0, output.out, output.err
-
-    return call
 
 
 def test_a_run_is_exported_and_the_file_measured(qunlearn, run_folder, tmp_path):
@@ -53,10 +41,9 @@ def test_a_run_is_exported_and_the_file_measured(qunlearn, run_folder, tmp_path)
 def test_missing_packages_are_named_with_the_remedy(qunlearn, run_folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    for words in (("export", run_folder, "--out", tmp_path / "m.onnx"),):
-        code, out, err = qunlearn(*words)
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "pip install 'qunlearn[onnx]'" in err
+    code, out, err = qunlearn("export", run_folder, "--out", tmp_path / "m.onnx")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "pip install 'qunlearn[onnx]'" in err
     assert not list(tmp_path.iterdir())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -11,8 +12,7 @@ from torch import Tensor, nn
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Job, method
 from qunlearn.methods.calibration import Aim, find_aim, verdict
-from qunlearn.methods.conflict import ConflictLog
-from qunlearn.methods.projected import ProjectedConfig, due
+from qunlearn.methods.projected import Batches, ProjectedConfig, due, orthogonal
 from qunlearn.metrics import margin
 from qunlearn.quant import keeping_statistics
 from qunlearn.training.inference import predict
@@ -57,27 +57,17 @@ def oeu(job: Job, config: OeuConfig) -> None:
 def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Objective:
     """What a step learns: retain, and where a forget batch is due, push it down to its aim."""
     retaining = cross_entropy(job.fabric, model, job.loader(job.split.retain, config))
-    projector = config.projector(job.model)
-    log = ConflictLog(retaining.steps)
     rounds = max(1, round(retaining.steps / RARELY / push.steps))
-
-    def gradients(epoch: int, step: int) -> Scalars:
-        batches = due(epoch, step, retaining.steps, push.steps, rounds)
-        with projector.forget():
-            push.backward(model, batches)
-        with projector.retain():
-            kept = retaining.gradients(epoch, step)
-        if batches and log.wants(step):
-            log.add(step, projector.project_and_measure())
-        else:
-            projector.project()
-        return {"loss": kept["loss"]}
-
-    return Objective(
-        retaining.steps,
-        gradients,
+    both = orthogonal(
+        config.projector(job.model),
+        retaining,
+        lambda epoch, step: due(epoch, step, retaining.steps, push.steps, rounds),
+        lambda batches: push.backward(model, batches),
+    )
+    return replace(
+        both,
         before_epoch=push.take_aim,
-        report=lambda: {**push.report(), **log.report()},
+        report=lambda: {**push.report(), **both.report()},
     )
 
 
@@ -106,7 +96,7 @@ class Push:
         if not epoch:
             self.aim = find_aim(self.job.model, self.job.split, self.unseen, self.config.seed)
 
-    def backward(self, model: nn.Module, batches: list[tuple[int, int]]) -> None:
+    def backward(self, model: nn.Module, batches: Batches) -> Scalars:
         """Leave the gradient of these batches in `.grad`."""
         for epoch, step in batches:
             batch = self.loader.batch(epoch, step)
@@ -124,6 +114,7 @@ class Push:
             size = len(batches) * self.config.batch_size / self.job.fabric.world_size
             self.job.fabric.backward(PUSH * (weights * odds).sum() / size)
             self.weights.append(weights.cpu())
+        return {}
 
     def report(self) -> dict[str, Any]:
         """How much was still to be pushed in the epoch, from 0 to 1."""

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from qunlearn.data import Loader
 from qunlearn.methods.base import Job, Range, method, other_labels
-from qunlearn.methods.conflict import ConflictLog
 from qunlearn.methods.losses import negative_entropies
-from qunlearn.methods.projected import ProjectedConfig, due
+from qunlearn.methods.projected import Batches, ProjectedConfig, due, orthogonal
 from qunlearn.quant import keeping_statistics
 from qunlearn.training.loop import (
     Objective,
@@ -52,28 +51,15 @@ def orthogonal_entropy(job: Job, config: OeuPaperConfig, model: nn.Module) -> Ob
     """What an OEU step learns."""
     forget = job.loader(job.split.forget, config, "forget")
     retaining = cross_entropy(job.fabric, model, job.loader(job.split.retain, config))
-    projector = config.projector(job.model)
-    forgetting = ForgetPass(job, config, model, forget)
-    log = ConflictLog(retaining.steps)
-
-    def gradients(epoch: int, step: int) -> Scalars:
-        batches = paired(config.pairing, epoch, step, retaining.steps, len(forget))
-        with projector.forget():
-            lost = forgetting.backward(batches)
-        with projector.retain():
-            kept = retaining.gradients(epoch, step)
-        if batches and log.wants(step):
-            log.add(step, projector.project_and_measure())
-        else:
-            projector.project()
-        return {"loss": kept["loss"], **lost}
-
-    return Objective(retaining.steps, gradients, report=log.report)
+    return orthogonal(
+        config.projector(job.model),
+        retaining,
+        lambda epoch, step: paired(config.pairing, epoch, step, retaining.steps, len(forget)),
+        ForgetPass(job, config, model, forget).backward,
+    )
 
 
-def paired(
-    pairing: str, epoch: int, step: int, steps: int, forget_steps: int
-) -> list[tuple[int, int]]:
+def paired(pairing: str, epoch: int, step: int, steps: int, forget_steps: int) -> Batches:
     """Which forget batches, as (epoch, step) of their own loader, go with a retain step.
 
     >>> [paired("cycle", 0, step, 4, 3) for step in range(4)]
@@ -94,7 +80,7 @@ class ForgetPass:
         self.layout = fastest_layout(model)
         self.wrong: tuple[int, Tensor] | None = None
 
-    def backward(self, batches: list[tuple[int, int]]) -> Scalars:
+    def backward(self, batches: Batches) -> Scalars:
         """Leave the gradient of the mean loss over these batches in `.grad`."""
         total = torch.zeros((), device=self.job.fabric.device)
         size = sum(self.loader.size(step) for _, step in batches)

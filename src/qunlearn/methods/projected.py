@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from pydantic import Field
 from torch import nn
 
 from qunlearn.gradients import GradientProjector, Granularity, When
 from qunlearn.methods.base import SgdConfig
+from qunlearn.methods.conflict import ConflictLog
+from qunlearn.training.loop import Objective, Scalars
+
+Batches = Sequence[tuple[int, int]]
+"""Forget batches, as (epoch, step) of their own loader."""
 
 
 class ProjectedConfig(SgdConfig):
@@ -28,9 +35,38 @@ class ProjectedConfig(SgdConfig):
         return GradientProjector(model, self.alpha, self.beta, self.granularity, self.when)
 
 
-def due(
-    epoch: int, step: int, steps: int, forget_steps: int, rounds: int = 1
-) -> list[tuple[int, int]]:
+def orthogonal(
+    projector: GradientProjector,
+    retaining: Objective,
+    batches_of: Callable[[int, int], Batches],
+    backward: Callable[[Batches], Scalars],
+) -> Objective:
+    """Retain, and forget at right angles to it.
+
+    Args:
+        projector: Combines the two gradients.
+        retaining: What is learned from retained samples.
+        batches_of: Which forget batches go with an (epoch, step) of it.
+        backward: Leaves the gradient of such batches in `.grad`, and reports numbers.
+    """
+    log = ConflictLog(retaining.steps)
+
+    def gradients(epoch: int, step: int) -> Scalars:
+        batches = batches_of(epoch, step)
+        with projector.forget():
+            lost = backward(batches)
+        with projector.retain():
+            kept = retaining.gradients(epoch, step)
+        if batches and log.wants(step):
+            log.add(step, projector.project_and_measure())
+        else:
+            projector.project()
+        return {"loss": kept["loss"], **lost}
+
+    return Objective(retaining.steps, gradients, report=log.report)
+
+
+def due(epoch: int, step: int, steps: int, forget_steps: int, rounds: int = 1) -> Batches:
     """Which forget batches, as (epoch, step) of their own loader, go with a retain step.
 
     Each forget sample has its turn `rounds` times per epoch.
