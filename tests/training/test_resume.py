@@ -9,7 +9,7 @@ from lightning_fabric import Fabric
 
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import forget
-from qunlearn.quant import QuantSpec, quantize
+from qunlearn.quant import Quantizer, QuantSpec, collapsed, quantize
 from qunlearn.training import resume
 from qunlearn.training.nonsense import first_layer, refuse_nonsense
 from qunlearn.training.resume import Keeper, State, fingerprint
@@ -173,3 +173,18 @@ def test_the_last_checkpoint_outlives_numbers_that_go_wrong(digits, tmp_path, al
     with pytest.raises(Failure, match="the last checkpoint is kept"):
         train(made(), digits, epochs=3, batch_size=60, lr=1e30, checkpoint=path)
     assert path.exists()
+
+
+@pytest.mark.parametrize("quantizer", ["lsq", "lsq+", "pact", "dsq"])
+def test_a_scale_that_comes_down_to_zero_is_kept_positive_and_reported(digits, quantizer):
+    model = train(quantize(plain_net.make(10), QuantSpec(quantizer=quantizer)), digits, epochs=1)
+    assert collapsed(model) == []
+    name, inner = [(n, m) for n, m in model.named_modules() if isinstance(m, Quantizer)][-1]
+    with torch.no_grad():
+        for parameter in inner.parameters():
+            parameter.fill_(-1.0)
+    assert (inner.grid().scale > 0).all()
+    rows = []
+    with pytest.warns(UserWarning, match=f"The scale of {name} has come down to zero"):
+        train(model, digits, epochs=1, lr=1e-9, on_epoch=rows.append)
+    assert rows[0]["collapsed"] == [name]

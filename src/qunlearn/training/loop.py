@@ -19,7 +19,7 @@ from qunlearn.data.draw import generator
 from qunlearn.quant import fused, using_running_averages
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.devices import check_compiler, compiles
-from qunlearn.training.nonsense import refuse_nonsense
+from qunlearn.training.nonsense import refuse_nonsense, report_collapse
 from qunlearn.training.optimizer import learning_rate, make_optimizer
 from qunlearn.training.progress import Progress
 from qunlearn.training.resume import Keeper, State
@@ -173,7 +173,7 @@ def optimize(
             numbers = means | dict(watch() if first else {})
             progress.show(numbers)
             row = {"epoch": now.epoch + 1, "lr": rate, **numbers, "seconds": round(now.seconds, 3)}
-            row |= {"compiled": now.compiled} | dict(goal.report())
+            row |= {"compiled": now.compiled} | dict(goal.report()) | report_collapse(model)
             on_epoch(row)
             now.rows.append(row)
             now.epoch, now.step, now.totals, now.own = now.epoch + 1, 0, {}, {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.errors import Failure
+from qunlearn.quant import collapsed
 
 
 def refuse_nonsense(
@@ -64,6 +66,19 @@ def first_layer(model: nn.Module, again: Callable[[], object]) -> str:
     # Backwards, the layer nearest to the output comes first.
     bad = [name for name, g in _gradients(model).items() if not torch.isfinite(g).all()]
     return f"the gradient of {bad[-1]}" if bad else ""
+
+
+def report_collapse(model: nn.Module) -> dict[str, list[str]]:
+    """For an epoch's row, and as a warning: the quantizers whose scale has come down to zero."""
+    names = collapsed(model)
+    if not names:
+        return {}
+    warnings.warn(
+        f"The scale of {', '.join(names)} has come down to zero and is held at the smallest that "
+        "can be computed with; lower the learning rate (lr).",
+        stacklevel=2,
+    )
+    return {"collapsed": names}
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
