@@ -125,7 +125,8 @@ def forget(
             f"{Path(at.filename).name}, line {at.lineno}); no model is kept."
         ) from error
     seconds = time.perf_counter() - started - sum(job.watching)
-    return Forgotten(model.eval(), history, config, seconds, job.found)
+    found = {**job.found, **split.duplicates_told()}
+    return Forgotten(model.eval(), history, config, seconds, found)
 
 
 def forget_run(config: ForgetConfig, out: Path) -> Run:
