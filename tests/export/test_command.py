@@ -5,6 +5,7 @@ import shutil
 import sys
 
 import pytest
+from sealed import seal
 
 from qunlearn.store.run import Run
 
@@ -34,6 +35,7 @@ def test_a_run_is_exported_and_the_file_measured(qunlearn, run_folder, tmp_path)
     shutil.copytree(run_folder, other)
     info = json.loads((other / "run.json").read_text())
     (other / "run.json").write_text(json.dumps({**info, "model_sha256": "0"}))
+    seal(other)
     code, _, err = qunlearn("evaluate", other, "--onnx", file)
     assert (code, "was not exported from" in err) == (2, True)
 

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 from report.made_up import MODELS, RETRAIN, comparison, table
+from sealed import seal
 
 from qunlearn.errors import UserError
 from qunlearn.methods.config import ForgetConfig
@@ -176,6 +177,7 @@ def test_a_run_alone_says_what_is_missing(runs):
 def test_without_the_origin_or_the_outputs_the_rest_is_shown(runs):
     config = runs / "oeu" / "config.toml"
     config.write_text(re.sub(r'(?m)^run = ".*"$', 'run = "gone"', config.read_text()))
+    seal(runs / "oeu")
     assert "Not shown: the model before forgetting" in read(report_run(runs / "oeu")).text
     shutil.rmtree(runs / "oeu" / "figures")
     (runs / "oeu" / "predictions.safetensors").unlink()

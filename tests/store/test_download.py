@@ -173,8 +173,9 @@ def test_an_incomplete_folder_is_completed(server, tmp_path):
         (b"no archive", "cannot be unpacked"),
         (tar_of([("else/a.bin", b"a")]), "has no files in 'set'"),
         (zip_of([("set/a.bin", bytes(5000))]), "more than 4,000 bytes"),
+        (zip_of([("set/a.bin", b"a"), ("", b"")]), "cannot be unpacked"),
     ],
-    ids=["cut off", "no archive", "another folder", "too large"],
+    ids=["cut off", "no archive", "another folder", "too large", "nameless"],
 )
 def test_archives_that_cannot_be_used_leave_nothing(
     server, tmp_path, monkeypatch, content, message

@@ -1,10 +1,27 @@
+import json
 import os
+import resource
+import shutil
+import subprocess
 
 import pytest
+import torch
+from sealed import seal
 
-from qunlearn.errors import UserError
+from qunlearn.errors import Failure, UserError
 from qunlearn.store import run as run_module
 from qunlearn.store.run import AnotherRun, Run
+from qunlearn.store.weights import write_weights
+
+
+def finished(path):
+    with Run.writing(path, {"lr": 1.0}, "{}") as run:
+        run.append_history({"epoch": 1})
+        write_weights(run.model_path, {"a": torch.zeros(3)}, {})
+        run.write_predictions({"test": torch.zeros(2, 2)})
+        run.write_metrics({"parts": {}})
+        run.finish({"seconds": {"training": 1.0}})
+    return run
 
 
 def test_a_run_is_complete_only_once_finished(tmp_path):
@@ -111,7 +128,8 @@ def test_a_run_that_was_begun_goes_on_with_the_same_settings_only(tmp_path):
         names = {path.name for path in run.path.iterdir()}
         assert names == {"config.toml", "split.json", "checkpoint.safetensors", ".lock"}
         run.finish({})
-    assert {path.name for path in run.path.iterdir()} == {"config.toml", "split.json", "run.json"}
+    names = {path.name for path in run.path.iterdir()}
+    assert names == {"config.toml", "split.json", "checksums.txt", "run.json"}
 
 
 def test_a_folder_where_a_run_ended_before_it_had_begun_is_free(tmp_path):
@@ -120,3 +138,121 @@ def test_a_folder_where_a_run_ended_before_it_had_begun_is_free(tmp_path):
     Run.check_free(tmp_path)
     with Run.writing(tmp_path, {}, "{}", resume=True):
         assert not (tmp_path / ".writing-abc").exists()
+
+
+READ = {
+    "config.toml": lambda run: run.config,
+    "split.json": lambda run: run.split,
+    "model.safetensors": lambda run: run.check_model(),
+    "history.jsonl": lambda run: run.history,
+    "metrics.json": lambda run: run.metrics,
+    "predictions.safetensors": lambda run: run.predictions,
+    "run.json": lambda run: run.info,
+}
+
+
+def test_sha256sum_agrees_with_the_checksums(tmp_path):
+    path = finished(tmp_path / "run").path
+    told = subprocess.run(
+        ["sha256sum", "-c", "checksums.txt"], cwd=path, capture_output=True, text=True, check=True
+    )
+    assert sorted(told.stdout.split(": OK\n")) == ["", *sorted(READ)]
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_file_that_was_altered_is_noticed_when_it_is_read(tmp_path, name):
+    run = finished(tmp_path / "run")
+    READ[name](run)
+    with (run.path / name).open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(UserError, match=rf"{name}' is not the one .* finished with"):
+        READ[name](run)
+    for other in READ.keys() - {name}:
+        READ[other](run)
+
+
+def test_a_run_of_format_1_has_no_checksums_but_for_the_weights(tmp_path):
+    run = finished(tmp_path / "run")
+    (run.path / "checksums.txt").unlink()
+    with pytest.raises(UserError, match=r"has lost its checksums\.txt"):
+        Run.open(run.path)
+    info = json.loads((run.path / "run.json").read_text())
+    del info["format"]
+    (run.path / "run.json").write_text(json.dumps(info))
+    old = Run.open(run.path)
+    assert [bool(read(old)) for read in READ.values()].count(True) == len(READ) - 1
+    run.model_path.write_bytes(b"other")
+    with pytest.raises(UserError, match="not the one"):
+        old.check_model()
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(3, "upgrade"), (0, "version of qunlearn that wrote it"), ("x", "'x'")]
+)
+def test_another_format_is_named_with_the_remedy(tmp_path, number, remedy):
+    run = finished(tmp_path / "run")
+    info = json.loads((run.path / "run.json").read_text())
+    (run.path / "run.json").write_text(json.dumps({**info, "format": number}))
+    seal(run.path)
+    with pytest.raises(UserError, match=rf"has format .*reads 1 to 2; .*{remedy}|{remedy}"):
+        Run.open(run.path)
+
+
+@pytest.mark.parametrize("text", ["", "rubbish\n", f"{'0' * 64}  ../run.json\n", f"{'0' * 64}\n"])
+def test_checksums_that_are_none_are_said_so(tmp_path, text):
+    run = finished(tmp_path / "run")
+    (run.path / "checksums.txt").write_text(text)
+    with pytest.raises(UserError, match=r"checksums\.txt' is damaged"):
+        _ = run.metrics
+
+
+WRITES = {
+    "config.toml": lambda run: run.write_config({"lr": 1.0, "name": "x" * 5000}),
+    "split.json": lambda run: run.write_split("{}" * 5000),
+    "model.safetensors": lambda run: write_weights(run.model_path, {"a": torch.ones(5000)}, {}),
+    "history.jsonl": lambda run: run.append_history({"x": "x" * 5000}),
+    "metrics.json": lambda run: run.write_metrics({"x": "x" * 5000}),
+    "predictions.safetensors": lambda run: run.write_predictions({"test": torch.zeros(5000, 2)}),
+    "run.json": lambda run: run.finish({"x": "x" * 5000}),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(tmp_path, name):
+    with Run.writing(tmp_path / "run", {"lr": 1.0}, "{}") as run:
+        pass
+    before = {path.name: path.read_bytes() for path in run.path.iterdir()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    try:
+        with pytest.raises(Failure, match=rf"{name}' could not be written: File too large"):
+            WRITES[name](run)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    after = {path.name: path.read_bytes() for path in run.path.iterdir()}
+    # The history only grows, and a run that is not finished is known by what is not there.
+    allowed = {"history.jsonl", "checksums.txt"}
+    assert {k: v for k, v in after.items() if k not in allowed} == before
+    assert not Run.is_complete(run.path)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_folder_that_was_removed_is_one_sentence(tmp_path, name):
+    with Run.writing(tmp_path / "run", {"lr": 1.0}, "{}") as run:
+        pass
+    shutil.rmtree(run.path)
+    with pytest.raises(Failure, match=r"could not be written: No such file or directory"):
+        WRITES[name](run)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_being_thrown_away_is_no_run_from_the_first_moment(tmp_path, monkeypatch):
+    run = finished(tmp_path / "run")
+
+    def stop(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", stop)
+    with pytest.raises(KeyboardInterrupt):
+        Run.discard(run.path, finished=True)
+    assert not Run.is_complete(run.path)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from sealed import seal
 
 from qunlearn.cli.main import main
 from qunlearn.errors import Failure, UserError
@@ -162,9 +163,11 @@ def test_killed_in_the_middle_and_started_again_gives_the_same_table(
 def test_a_network_that_was_made_anew_is_noticed(compared, run_folder, tmp_path):
     out, _ = compared
     copy = shutil.copytree(out, tmp_path / "copy")
-    info = json.loads((copy / "cells" / "ft" / "seed0" / "run.json").read_text())
+    cell = copy / "cells" / "ft" / "seed0"
+    info = json.loads((cell / "run.json").read_text())
     info["origin"] = "0" * 64
-    (copy / "cells" / "ft" / "seed0" / "run.json").write_text(json.dumps(info))
+    (cell / "run.json").write_text(json.dumps(info))
+    seal(cell)
     with pytest.raises(UserError, match="another network"):
         compare_run(config(run_folder), copy)
 

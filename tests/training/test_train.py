@@ -116,6 +116,7 @@ def test_a_run_folder_holds_everything(run_folder):
         "history.jsonl",
         "metrics.json",
         "predictions.safetensors",
+        "checksums.txt",
         "run.json",
     }
     assert TrainConfig.parse(run.config) == TrainConfig.parse(SMALL)

@@ -23,6 +23,7 @@ COMMANDS = {
     "explain": "Show where forgetting and retaining were in conflict.",
     "evaluate": "Measure a run on every part of its split, and beside a retrained one.",
     "export": "Write a run's network as an ONNX file, and check that it computes the same.",
+    "check": "Tell whether a run is whole, and what is wrong where it is not.",
     "describe": "Show a run's layers, bits, scales and size.",
     "demo": "See it work on embedded data, in about a minute.",
 }
@@ -48,6 +49,11 @@ def main(arguments: list[str] | None = None) -> None:
         # The reader went away, as `head` does; that is no error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except OSError as error:
+        place = f"{str(error.filename)!r}: " if error.filename else ""
+        code = _say(f"The system refuses {place}{error.strerror or error}.", 1)
+    except MemoryError:
+        code = _say("There is not enough memory; use a smaller data set or network.", 1)
     except Exception as error:
         if not hasattr(error, "format_message"):  # typer's own, about the words of the call
             raise

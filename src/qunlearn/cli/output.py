@@ -78,8 +78,9 @@ def print_figures(metrics: Mapping[str, Any], title: str = "") -> None:
     print_table([*head, "samples"], rows, title)
     if "FA" in metrics:
         print_scores(metrics)
-    if "calibration" in metrics:
-        print(metrics["calibration"]["sentence"])
+    for told in ("calibration", "duplicates"):
+        if told in metrics:
+            print(metrics[told]["sentence"])
 
 
 def print_scores(metrics: Mapping[str, Any]) -> None:

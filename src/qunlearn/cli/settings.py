@@ -52,6 +52,7 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
             written = settings_in(file, names) if file else {}
             # A flag that was given wins over the file, which wins over the default.
             both = kind.joined(written, _set(given))
+            _refuse_code_in(file, {k: v for k, v in written.items() if not given.get(k)})
             values = {k: v for k, v in both.items() if k in kind.model_fields}
             others = {p.name: given[p.name] or written.get(p.name, p.default) for p in own}
             settings = kind.parse(values)
@@ -96,6 +97,16 @@ def interrupted(given: Mapping[str, Any], kind: type[Config]) -> Path | None:
         f"There is nothing to go on with in {str(given['out'])!r}; check the path, or leave "
         "--resume out."
     )
+
+
+def _refuse_code_in(file: Path | None, written: Mapping[str, Any]) -> None:
+    """A file never decides which code is run: `package.module:name` has to be typed."""
+    for name in ("model", "method", "methods"):
+        if ":" in str(written.get(name, "")):
+            raise UserError(
+                f"The file {str(file)!r} asks to run code of your own, {name} = {written[name]!r}; "
+                f"to allow it, say so with --{name} {written[name]}."
+            )
 
 
 def settings_in(file: Path, known: list[str]) -> dict[str, Any]:

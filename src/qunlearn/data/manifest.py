@@ -76,7 +76,9 @@ def parse(text: str) -> Manifest:
     """Read the text; whatever is wrong with it is said in one sentence."""
     try:
         value = json.loads(text, object_pairs_hook=_once)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except UserError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise UserError(f"The split manifest is not valid JSON: {error}.") from None
     _check(isinstance(value, dict), "it is not an object")
     version = value.get("format")

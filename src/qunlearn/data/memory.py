@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from qunlearn.errors import UserError
+
+SUSPICIOUS = 1 << 30  # unpacked bytes from which on a file that grows too much is refused
+GROWTH = 200  # times its size that a packed file of real images may grow
 
 
 def check_memory(needed: int, what: str, remedy: str) -> None:
@@ -23,4 +27,21 @@ def check_memory(needed: int, what: str, remedy: str) -> None:
         raise UserError(
             f"{what} would take {needed:,} bytes of memory and the machine has {present:,}; "
             f"{remedy}."
+        )
+
+
+def check_unpacked(needed: int, path: Path) -> None:
+    """Refuse a small file that unpacks to enormous arrays, whatever the machine could hold.
+
+    Args:
+        needed: Bytes of the arrays that it declares.
+        path: The file.
+    """
+    remedy = "store the images as a folder of files"
+    check_memory(needed, f"The file {str(path)!r}", remedy)
+    size = path.stat().st_size
+    if needed > max(SUSPICIOUS, GROWTH * size):
+        raise UserError(
+            f"The file {str(path)!r} of {size:,} bytes would unpack to {needed:,}, as images do "
+            f"not; {remedy} if it is meant so."
         )

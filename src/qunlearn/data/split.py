@@ -28,6 +28,9 @@ from qunlearn.data.draw import shuffled
 from qunlearn.data.manifest import Request
 from qunlearn.errors import UserError
 
+SHOWN = 5
+"""How many duplicates are named."""
+
 DataLike = Any  # an ImageData, a torch Dataset, or a pair of arrays: see as_image_data
 
 
@@ -276,6 +279,27 @@ class Split:
         if self.requests:
             parts["test_forgotten"] = self.test[~test]
         return {name: rows for name, rows in parts.items() if len(rows)}
+
+    def duplicates(self) -> list[str]:
+        """Which samples of the forget part are retained under another id too.
+
+        Equal in every pixel and in the label, by the fingerprints. A model goes on knowing them.
+        """
+        retained = set(self.data.hashes(self.retain))
+        marks = zip(self.forget.tolist(), self.data.hashes(self.forget), strict=True)
+        return [self.data.ids[row] for row, mark in marks if mark in retained]
+
+    def duplicates_told(self) -> dict[str, Any]:
+        """The duplicates as a run's figures keep them; nothing if there are none."""
+        ids = self.duplicates()
+        if not ids:
+            return {}
+        some = ", ".join(ids[:SHOWN]) + (", ..." if len(ids) > SHOWN else "")
+        sentence = (
+            f"{len(ids):,} of the {len(self.forget):,} samples to forget are retained under other "
+            f"ids too ({some}): the model will go on knowing them; ask to forget the copies too."
+        )
+        return {"duplicates": {"count": len(ids), "ids": ids[:SHOWN], "sentence": sentence}}
 
     def to_json(self) -> str:
         """The manifest: ids and fingerprints of every part, and the requests."""

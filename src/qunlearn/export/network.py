@@ -66,7 +66,7 @@ def _about(metadata: dict[str, str], name: str) -> dict[str, Any]:
     try:
         about = json.loads(metadata[KEY])
         known = about["format"] == FORMAT
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, RecursionError):
         raise UserError(
             f"{name!r} was not exported by qunlearn; name a file that `qunlearn export` wrote."
         ) from None

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from qunlearn.errors import UserError
+from qunlearn.store.files import as_written
 from qunlearn.store.run import Run
 
 
@@ -90,19 +91,15 @@ class Conflict:
 
 def conflict_of(path: Path) -> Conflict:
     """Read a run's record of conflict."""
-    run = Run.open(path)
-    rows = [row for row in run.history if "conflict" in row]
+    with as_written(path):
+        rows = [row for row in Run.open(path).history if "conflict" in row]
     if not rows:
         raise UserError(
             f"The run {str(path)!r} has no record of conflict: only OEU writes one; name a run "
             "made by `qunlearn forget --method oeu`."
         )
-    try:
+    with as_written(path):
         return _joined(rows)
-    except (KeyError, TypeError, ValueError, RuntimeError, IndexError):
-        raise UserError(
-            f"The history of {str(path)!r} is damaged; restore the file from a copy."
-        ) from None
 
 
 def _joined(rows: Sequence[dict[str, Any]]) -> Conflict:

@@ -134,7 +134,8 @@ def forget(
         ) from error
     seconds = time.perf_counter() - started - sum(job.watching)
     seconds += sum(keeper.seconds_before for keeper in keepers)
-    return Forgotten(model.eval(), history, config, seconds, job.found)
+    found = {**job.found, **split.duplicates_told()}
+    return Forgotten(model.eval(), history, config, seconds, found)
 
 
 def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:

@@ -27,6 +27,10 @@ models: Registry[Callable[[ImageShape, int, float], nn.Module]] = Registry("mode
 """Each takes the image shape, the number of classes and a width multiplier."""
 
 
+MOST = 1_000_000
+"""Classes, channels or pixels along a side that a model may be asked to have."""
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """Everything needed to build a model again; stored with its weights."""
@@ -36,6 +40,18 @@ class ModelSpec:
     channels: int
     size: int
     width: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise UserError(f"The model's name {self.name!r} is no text; give its name.")
+        for what in ("classes", "channels", "size"):
+            number = getattr(self, what)
+            if type(number) is not int or not 1 <= number <= MOST:
+                raise UserError(
+                    f"A model with {what} = {number!r} is not possible: choose 1 to {MOST:,}."
+                )
+        if type(self.width) not in (int, float) or not 0 < self.width <= 16:
+            raise UserError(f"Width {self.width!r} is not possible: choose above 0, at most 16.")
 
     @property
     def is_factory(self) -> bool:
@@ -50,8 +66,6 @@ class ModelSpec:
             >>> model(torch.zeros(2, 1, 8, 8)).shape
             torch.Size([2, 10])
         """
-        if not (isinstance(self.width, (int, float)) and 0 < self.width <= 16):
-            raise UserError(f"Width {self.width!r} is not possible: choose above 0, at most 16.")
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach every device
             if self.is_factory:

@@ -69,7 +69,7 @@ def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | No
     whole = page(
         f"{path.name}: did the model forget?",
         _opening(path, name, metrics, split, verdict),
-        section("The figures", _figures(metrics), _calibration(metrics), _parts(metrics)),
+        section("The figures", _figures(metrics), _told(metrics), _parts(metrics)),
         _bars_section(bars),
         confidence_section(sure, retrain is not None, any(f.title == "before" for f in sure)),
         answers_section(spread),
@@ -186,10 +186,10 @@ def _figures(metrics: Mapping[str, Any]) -> Safe:
     )
 
 
-def _calibration(metrics: Mapping[str, Any]) -> Safe:
-    """What a method that steers itself says of where it got to."""
-    found = metrics.get("calibration")
-    return tag("p", found["sentence"]) if found else join()
+def _told(metrics: Mapping[str, Any]) -> Safe:
+    """What a method that steers itself says of where it got to, and which copies are retained."""
+    found = [metrics[name] for name in ("calibration", "duplicates") if name in metrics]
+    return join(*(tag("p", each["sentence"]) for each in found))
 
 
 def _parts(metrics: Mapping[str, Any]) -> Safe:

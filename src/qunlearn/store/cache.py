@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qunlearn.errors import UserError
+from qunlearn.errors import Failure, UserError
 from qunlearn.store.files import replacing, write_json
 
 Bytes = NDArray[np.uint8]
@@ -66,7 +66,7 @@ def memory_mapped(
         ) from None
     found = _load(target, mark, shape)
     if found is None:
-        raise RuntimeError(f"{target} was written but cannot be read")
+        raise Failure(f"The cache {str(target)!r} was written but cannot be read; try again.")
     return found
 
 
@@ -96,7 +96,7 @@ def _load(target: Path, mark: Path, shape: tuple[int, ...]) -> tuple[Bytes, Any]
         notes = json.loads(mark.read_text(encoding="utf-8"))["notes"]
         # Writable but private ("c"): torch warns of arrays that it cannot write to.
         array = np.load(target, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, KeyError, TypeError, EOFError):
+    except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError):
         return None
     if not isinstance(array, np.memmap) or array.shape != shape or array.dtype != np.uint8:
         return None

@@ -11,14 +11,13 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from qunlearn.errors import UserError
-from qunlearn.store.files import replacing
+from qunlearn.store.files import replacing, writing
 
 Progress = Callable[[int, "int | None"], None]
 TIMEOUT = 60.0  # seconds without a byte
@@ -66,7 +65,7 @@ def fetch_archive(
         unpacked.mkdir()
         try:
             count = _unpack(archive, unpacked, folder, wanted)
-        except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        except Exception as error:  # readers raise nearly anything on damaged files
             raise UserError(f"The archive {url} cannot be unpacked: {error}.") from None
         if not count:
             raise UserError(f"The archive {url} has no files in {folder!r}; it must have changed.")
@@ -164,8 +163,10 @@ def _folder(path: Path) -> Iterator[None]:
             f"Nothing can be written in {str(path)!r}: {error}; choose another --data-dir."
         ) from None
     try:
-        yield
+        with writing(path):
+            yield
     except BaseException:
-        for folder in made:
-            folder.rmdir()
+        with suppress(OSError):  # what went wrong first is what is to be told
+            for folder in made:
+                folder.rmdir()
         raise

@@ -7,11 +7,50 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from qunlearn.errors import UserError
+from qunlearn.errors import Failure, UserError
+
+LARGEST_TEXT = 1 << 28  # bytes of a text file: beyond, it is no text that anybody wrote
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in one sentence what the disk refuses inside the block: it is full, gone or closed."""
+    try:
+        yield
+    except OSError as error:
+        raise Failure(
+            f"{str(path)!r} could not be written: {error.strerror or error}; nothing half-written "
+            "is kept. Mend that, and give the command again, with --resume where it has that."
+        ) from None
+
+
+WRONG = (
+    *(LookupError, TypeError, ValueError, AttributeError, StopIteration, ArithmeticError),
+    RuntimeError,  # PyTorch's word for shapes that do not fit
+)
+"""What using a value raises that is not of the kind, or not where, it should be."""
+
+
+@contextmanager
+def as_written(path: Path) -> Iterator[None]:
+    """Say in one sentence, of a block that uses what `path` holds, that it is not as expected.
+
+    What a checksum agrees with may still come from somebody who means harm, or knows no better.
+    """
+    try:
+        yield
+    except (UserError, Failure):
+        raise
+    except WRONG as error:
+        raise UserError(
+            f"{str(path)!r} does not hold what qunlearn writes ({type(error).__name__}: {error}); "
+            "restore it from a copy, or make it again."
+        ) from None
+
 
 UNDER_WAY = ".writing-"
 """What the names of files begin with that are being written; killed processes leave such."""
@@ -24,21 +63,23 @@ def replacing(path: Path) -> Iterator[Path]:
     A failure inside the block leaves whatever stood at `path` before, and no rubbish.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=UNDER_WAY)
-    os.close(handle)
     temporary = Path(name)
     try:
+        os.close(handle)
         yield temporary
         _flush(temporary)
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
-        _flush(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    except BaseException:
+        with suppress(OSError):  # what went wrong first is what is to be told
+            temporary.unlink(missing_ok=True)
+        raise
+    _flush(path.parent)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write `content` to `path`, atomically."""
-    with replacing(path) as temporary:
+    with writing(path), replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
@@ -49,7 +90,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` to `path` as indented JSON, atomically."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """A value as indented JSON."""
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_json(path: Path) -> Any:
@@ -57,13 +103,30 @@ def read_json(path: Path) -> Any:
     return read(path, lambda text: json.loads(text), "JSON")
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds names and values."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise UserError(f"The file {str(path)!r} is damaged: it does not hold names and values.")
+    return value
+
+
 def read(path: Path, parse: Callable[[str], Any], kind: str) -> Any:
     """Read a text file and parse it; a missing, unreadable or malformed one is a `UserError`."""
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(LARGEST_TEXT + 1)
     except FileNotFoundError:
         raise UserError(f"There is no file {str(path)!r}; check the path.") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # a ValueError for a path that no system can have
+        raise UserError(f"The file {str(path)!r} cannot be read: {error}.") from None
+    if len(content) > LARGEST_TEXT:
+        raise UserError(
+            f"The file {str(path)!r} has more than {LARGEST_TEXT:,} bytes, and is not read."
+        )
+    try:
+        return parse(content.decode())
+    except UnicodeDecodeError as error:
         raise UserError(f"The file {str(path)!r} cannot be read: {error}.") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"The file {str(path)!r} is not valid {kind}: {error}.") from None
@@ -72,9 +135,12 @@ def read(path: Path, parse: Callable[[str], Any], kind: str) -> Any:
 def sha256(path: Path) -> str:
     """A file's checksum."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise UserError(f"The file {str(path)!r} cannot be read: {error.strerror}.") from None
     return digest.hexdigest()
 
 
@@ -94,4 +160,5 @@ def _umask() -> int:
 
 def new_folder(prefix: str) -> Path:
     """A new, empty folder among the temporary files."""
-    return Path(tempfile.mkdtemp(prefix=prefix))
+    with writing(Path(tempfile.gettempdir())):
+        return Path(tempfile.mkdtemp(prefix=prefix))

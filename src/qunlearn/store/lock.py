@@ -5,10 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qunlearn.errors import UserError
+from qunlearn.store.files import writing
 
 LOCK = ".lock"
 
@@ -21,12 +22,15 @@ def locked(folder: Path) -> Iterator[None]:
     was killed but an empty file.
     """
     path = folder / LOCK
-    handle = _taken(path)
+    with writing(path):
+        handle = _taken(path)
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)  # before it is let go, lest another process has it by then
-        os.close(handle)
+        with suppress(OSError):  # a file that stays does no harm
+            path.unlink()  # before it is let go, lest another process has it by then
+        with suppress(OSError):
+            os.close(handle)
 
 
 def _taken(path: Path) -> int:

@@ -6,13 +6,18 @@ model.safetensors   the weights, with everything needed to build the model in th
 history.jsonl       one line for each epoch
 metrics.json        accuracy and the other figures
 predictions.safetensors   the model's outputs on every part that was measured
+checksums.txt       the SHA-256 of every file here; `sha256sum -c checksums.txt` checks them too
 run.json            versions, machine, timings; written last, so its presence means "complete"
 
 While a run is being made there are also checkpoint.safetensors, from which it can go on, and .lock.
+Other files may be added later, such as a report; they are not part of the run. A file is compared
+with its checksum when it is read. Runs of format 1, before there was a checksums.txt, name no
+format in run.json; they load as ever, and only their weights are checked.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -24,14 +29,17 @@ from typing import TYPE_CHECKING, Any
 
 from qunlearn.errors import UserError
 from qunlearn.store import toml
+from qunlearn.store.checksums import read_checksums, write_checksums
 from qunlearn.store.files import (
     UNDER_WAY,
+    json_text,
     read,
-    read_json,
+    read_object,
     sha256,
     write_bytes,
     write_json,
     write_text,
+    writing,
 )
 from qunlearn.store.lock import LOCK, locked
 from qunlearn.store.weights import read_tensors, write_weights
@@ -41,8 +49,12 @@ if TYPE_CHECKING:
 
 CONFIG, SPLIT, MODEL = "config.toml", "split.json", "model.safetensors"
 HISTORY, METRICS, INFO = "history.jsonl", "metrics.json", "run.json"
-PREDICTIONS, CHECKPOINT = "predictions.safetensors", "checkpoint.safetensors"
-PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, INFO)
+PREDICTIONS, CHECKSUMS = "predictions.safetensors", "checksums.txt"
+CHECKPOINT = "checkpoint.safetensors"
+PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, CHECKSUMS, INFO)
+NEEDED = (CONFIG, SPLIT, MODEL, METRICS, INFO)
+OLDEST, FORMAT = 1, 2
+"""The formats of the run folder that are read, and the one that is written, the newest."""
 
 
 class AnotherRun(UserError):
@@ -139,8 +151,7 @@ class Run:
             raise UserError(f"{str(path)!r} is a file; name the run folder, {str(path.parent)!r}.")
         if not path.is_dir():
             raise UserError(f"There is no run folder {str(path)!r}; check the path.")
-        parts = (CONFIG, SPLIT, MODEL, METRICS, INFO)
-        missing = [name for name in parts if not (path / name).is_file()]
+        missing = [name for name in NEEDED if not (path / name).is_file()]
         if CONFIG in missing and INFO in missing:
             raise UserError(f"The folder {str(path)!r} is not a run; name one that qunlearn wrote.")
         if INFO in missing:
@@ -148,6 +159,8 @@ class Run:
                 f"The run {str(path)!r} was not finished; go on with it with --resume, by the "
                 "command that began it."
             )
+        if format_of(path) > 1 and not (path / CHECKSUMS).is_file():
+            missing.append(CHECKSUMS)
         if missing:
             raise UserError(
                 f"The run {str(path)!r} has lost its {missing[0]}; restore the file from a copy, "
@@ -169,15 +182,18 @@ class Run:
         strange = [name for name in _names(path) if name not in ours]
         if strange or (Run.is_complete(path) and not finished):
             raise UserError(f"The folder {str(path)!r} holds more than an unfinished run.")
-        shutil.rmtree(path)
+        with writing(path):
+            (path / INFO).unlink(missing_ok=True)  # first, so that no part of it passes for a run
+            shutil.rmtree(path)
 
     def copy_to(self, path: Path) -> None:
         """Copy a finished run; whatever interrupts it, the copy is complete or is no run."""
         Run.discard(path)
         Run.create(path)
-        for name in PARTS:  # the last one makes it complete
-            if (self.path / name).is_file():
-                write_bytes(path / name, (self.path / name).read_bytes())
+        with writing(path):
+            for name in PARTS:  # the last one makes it complete
+                if (self.path / name).is_file():
+                    write_bytes(path / name, self._checked(name).read_bytes())
 
     @property
     def model_path(self) -> Path:
@@ -199,7 +215,8 @@ class Run:
 
     def append_history(self, row: Mapping[str, Any]) -> None:
         """Add one line to the history."""
-        with (self.path / HISTORY).open("a", encoding="utf-8") as file:
+        path = self.path / HISTORY
+        with writing(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -220,34 +237,65 @@ class Run:
     @property
     def predictions(self) -> dict[str, Tensor]:
         """The model's outputs on each part that was measured; empty if they were not kept."""
-        return read_tensors(self.path / PREDICTIONS) if self.has_predictions else {}
+        if not self.has_predictions:
+            return {}
+        tensors = read_tensors(self._checked(PREDICTIONS))
+        for part, logits in tensors.items():
+            if logits.dim() != 2 or not logits.isfinite().all():
+                raise UserError(
+                    f"The outputs on {part!r} in {str(self.path / PREDICTIONS)!r} are not a finite "
+                    "number for each sample and class; restore the file from a copy."
+                )
+        return tensors
 
     def finish(self, info: Mapping[str, Any]) -> None:
         """Keep timings and what they were measured on; the run is complete with this."""
-        written = {**info, "versions": versions(), "machine": machine()}
-        if self.model_path.exists():
-            written["model_sha256"] = sha256(self.model_path)
-        write_json(self.path / INFO, written)
-        self.checkpoint_path.unlink(missing_ok=True)
+        present = [name for name in PARTS if (self.path / name).is_file()]
+        sums = {name: sha256(self.path / name) for name in present if name != CHECKSUMS}
+        written = {"format": FORMAT, **info, "versions": versions(), "machine": machine()}
+        if MODEL in sums:
+            written["model_sha256"] = sums[MODEL]
+        text = json_text(written)
+        # The checksum of run.json too, which is yet to come: only then is everything there.
+        sums[INFO] = hashlib.sha256(text.encode()).hexdigest()
+        write_checksums(self.path / CHECKSUMS, sums)
+        write_text(self.path / INFO, text)
+        with writing(self.checkpoint_path):
+            self.checkpoint_path.unlink(missing_ok=True)
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """The checksum of each file; of an older run that of the weights, of an unfinished none."""
+        if not Run.is_complete(self.path):
+            return {}
+        if (self.path / CHECKSUMS).is_file():
+            return read_checksums(self.path / CHECKSUMS)
+        return {MODEL: str(read_object(self.path / INFO).get("model_sha256"))}
 
     def check_model(self) -> None:
         """Raise unless the weights are those that the run was finished with."""
-        if sha256(self.model_path) != self.info.get("model_sha256"):
+        self._checked(MODEL)
+
+    def _checked(self, name: str) -> Path:
+        """Where one of the files is, once it has been compared with its checksum."""
+        path, expected = self.path / name, self.checksums.get(name)
+        if expected is not None and sha256(path) != expected:
             raise UserError(
-                f"The file {str(self.model_path)!r} is not the one that the run was finished with; "
-                "restore it from a copy, or make the run again."
+                f"The file {str(path)!r} is not the one that the run was finished with; restore it "
+                "from a copy, or make the run again."
             )
+        return path
 
     @property
     def config(self) -> dict[str, Any]:
         """The settings."""
-        config: dict[str, Any] = read(self.path / CONFIG, toml.loads, "TOML")
+        config: dict[str, Any] = read(self._checked(CONFIG), toml.loads, "TOML")
         return config
 
     @property
     def split(self) -> str:
         """The split's manifest."""
-        return str(read(self.path / SPLIT, str, "text"))
+        return str(read(self._checked(SPLIT), str, "text"))
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -255,7 +303,7 @@ class Run:
         if not (self.path / HISTORY).exists():
             return []
         rows: list[dict[str, Any]] = read(
-            self.path / HISTORY,
+            self._checked(HISTORY),
             lambda text: [json.loads(line) for line in text.splitlines()],
             "JSON",
         )
@@ -264,14 +312,25 @@ class Run:
     @property
     def metrics(self) -> dict[str, Any]:
         """The measurements."""
-        metrics: dict[str, Any] = read_json(self.path / METRICS)
-        return metrics
+        return read_object(self._checked(METRICS))
 
     @property
     def info(self) -> dict[str, Any]:
         """Versions, machine and timings."""
-        info: dict[str, Any] = read_json(self.path / INFO)
-        return info
+        return read_object(self._checked(INFO))
+
+
+def format_of(path: Path) -> int:
+    """The format of a finished run; one that this qunlearn cannot read is a `UserError`."""
+    number = read_object(path / INFO).get("format", 1)
+    if not isinstance(number, int) or not OLDEST <= number <= FORMAT:
+        newer = isinstance(number, int) and number > FORMAT
+        remedy = "upgrade qunlearn" if newer else "use the version of qunlearn that wrote it"
+        raise UserError(
+            f"The run {str(path)!r} has format {number!r}, this qunlearn reads {OLDEST} to "
+            f"{FORMAT}; {remedy}."
+        )
+    return number
 
 
 def _names(folder: Path) -> list[str]:

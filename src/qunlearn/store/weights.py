@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from qunlearn.errors import UserError
-from qunlearn.store.files import replacing
+from qunlearn.store.files import write_bytes
 
 KEY = "qunlearn"
 HINT = "restore the file from a copy, or make the run again"
@@ -22,9 +22,9 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     """Write tensors and a header, atomically; equal contents give equal bytes."""
     # Copies, because safetensors refuses tensors that share memory, as tied weights do.
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    with replacing(path) as temporary:
-        # Under one key, because safetensors writes several keys in no particular order.
-        save_file(plain, temporary, metadata={KEY: json.dumps(header)})
+    # Under one key, because safetensors writes several keys in no particular order. Not by its
+    # save_file, which leaves a file with a name of its own if it is killed.
+    write_bytes(path, save(plain, metadata={KEY: json.dumps(header)}))
 
 
 def read_header(path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
 from qunlearn.methods.config import ForgetConfig
 from qunlearn.methods.forget import forget_run, inherited, recipe_of, settings_of
+from qunlearn.store.files import as_written
 from qunlearn.store.run import AnotherRun, Run
 from qunlearn.study.config import CELLS, TRIALS, CompareConfig, folder_name, variant
 from qunlearn.study.workers import side_by_side
@@ -44,7 +45,9 @@ class Cell:
         if not Run.is_complete(self.path):
             return
         origin, run = Run.open(self.config.run), Run.open(self.path)
-        if run.info["origin"] != origin.info["model_sha256"]:
+        with as_written(self.path):
+            same = run.info["origin"] == origin.info["model_sha256"]
+        if not same:
             raise UserError(
                 f"The cell {str(self.path)!r} was made from another network than "
                 f"{str(origin.path)!r} holds now; name a new folder with --out."
@@ -126,12 +129,13 @@ def run_cells(cells: Sequence[Cell], workers: int, title: str) -> list[Run | Fai
 
 def figures_of(run: Run) -> dict[str, Any]:
     """What a cell's run says of itself, as a table keeps it."""
-    machine = run.info["machine"]
-    return {
-        "folder": run.path.name,
-        "metrics": run.metrics,
-        "seconds": run.info["seconds"]["forgetting"],
-        "settings": run.config["settings"],
-        "threads": machine["threads"],
-        "workers": machine.get("workers", 1),
-    }
+    with as_written(run.path):
+        machine = run.info["machine"]
+        return {
+            "folder": run.path.name,
+            "metrics": run.metrics,
+            "seconds": run.info["seconds"]["forgetting"],
+            "settings": run.config["settings"],
+            "threads": machine["threads"],
+            "workers": machine.get("workers", 1),
+        }

@@ -11,6 +11,7 @@ from qunlearn.data import Split
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
 from qunlearn.methods.forget import asked, inherited, recipe_of, request_digest, settings_of
+from qunlearn.store.files import as_written
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
 from qunlearn.study.cells import Cell, Cells, figures_of, run_cells
@@ -123,7 +124,8 @@ def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> str:
 def against(run: Run, retrain: Run, split: Split) -> dict[str, Any]:
     """A cell's figures with the gaps to the Retrain of its seed."""
     whole = figures_of(run)
-    compared = figures(run.predictions, split, retrain.predictions)
+    with as_written(run.path):
+        compared = figures(run.predictions, split, retrain.predictions)
     return {**whole, "metrics": {**whole["metrics"], **compared}}
 
 

@@ -19,7 +19,7 @@ from qunlearn.store.run import Run
 from qunlearn.store.weights import read_header, read_tensors, write_weights
 
 FORMAT = 1
-LARGEST_MANIFEST = 1 << 30  # bytes, so that a small file cannot fill the memory
+LARGEST_MANIFEST = 1 << 28  # bytes, so that a small file cannot fill the memory
 
 
 @dataclass(frozen=True)
@@ -93,26 +93,30 @@ def load(path: str | Path, factory: str | None = None) -> nn.Module:
         >>> model = load("runs/original")  # doctest: +SKIP
     """
     run = Run.open(Path(path))
+    header = check_manifest(run)
+    spec = spec_of(header, factory, str(path))
+    tensors = tensors_of(run)
+    check_size(spec, tensors, run.model_path)
+    model = quantize(spec.build(), header.quant)
+    load_weights(model, tensors, run.model_path)
+    return model.eval()
+
+
+def check_manifest(run: Run) -> Header:
+    """The header of a run's model, if the manifest in it is the run's."""
     header = Header.read(run.model_path)
     if header.split != run.split:
         raise UserError(
             f"The manifest {str(run.path / 'split.json')!r} is not the one that the model carries; "
             "restore the file from a copy."
         )
-    model = build(header, factory, str(path))
-    load_weights(model, tensors_of(run), run.model_path)
-    return model.eval()
+    return header
 
 
 def tensors_of(run: Run) -> dict[str, Tensor]:
     """The weights of a run, checked against the checksum that was taken when it was finished."""
     run.check_model()
     return read_tensors(run.model_path)
-
-
-def build(header: Header, factory: str | None, where: str) -> nn.Module:
-    """The network that a header describes, its weights not yet loaded."""
-    return quantize(spec_of(header, factory, where).build(), header.quant)
 
 
 def spec_of(header: Header, factory: str | None, where: str) -> ModelSpec:
@@ -126,6 +130,19 @@ def spec_of(header: Header, factory: str | None, where: str) -> ModelSpec:
             )
         spec = replace(spec, name=factory)
     return spec
+
+
+def check_size(spec: ModelSpec, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raise if a file's header asks for a larger network than the file has weights for.
+
+    Asked before the network is built, or a small file could fill the memory.
+    """
+    if spec.is_factory:
+        return  # code that the user named decides what it builds
+    with torch.device("meta"):  # shapes without memory
+        wanted = sum(p.numel() for p in spec.build().parameters())
+    if wanted > sum(tensor.numel() for tensor in tensors.values()):
+        raise _misfit(path, f"a network of {wanted:,} weights is described, and fewer are there")
 
 
 def is_quantized(tensors: Mapping[str, Tensor]) -> bool:

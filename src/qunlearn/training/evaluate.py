@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from qunlearn.data import ImageData, Split, load_dataset
 from qunlearn.errors import UserError
 from qunlearn.metrics import compare, measure, score
+from qunlearn.store.files import as_written
 from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import load
 from qunlearn.training.config import DataConfig
@@ -141,8 +142,9 @@ def measured_before(run: Run, model: nn.Module, then: Split, split: Split) -> di
     if any(part not in kept or len(kept[part]) != len(index) for part, index in parts.items()):
         return figures(predictions(model, split), split)
     table = torch.full((len(split.data), split.data.num_classes), torch.nan)
-    for part, index in parts.items():
-        table[index] = kept[part]
+    with as_written(run.path):
+        for part, index in parts.items():
+            table[index] = kept[part]
     return figures({part: table[index] for part, index in split.measured().items()}, split)
 
 
@@ -155,8 +157,9 @@ def split_of(run: Run, data_dir: Path | None = None) -> Split:
 def data_config(run: Run, **moved: Any) -> DataConfig:
     """Where a run's data comes from; `moved` says what is elsewhere now."""
     config = run.config
-    written = config.get("data", config)  # a run that has forgotten keeps them in a table
-    values = {name: written[name] for name in DataConfig.model_fields if name in written}
+    with as_written(run.path):
+        written = config.get("data", config)  # a run that has forgotten keeps them in a table
+        values = {name: written[name] for name in DataConfig.model_fields if name in written}
     return DataConfig.parse(values | moved)
 
 

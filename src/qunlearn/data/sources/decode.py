@@ -86,7 +86,7 @@ def read_image(file: Path, size: tuple[int, int], resize: bool = False) -> Bytes
             )
         try:
             colours = image.convert("RGB")
-        except (OSError, ValueError, SyntaxError) as error:
+        except Exception as error:  # decoders raise nearly anything on damaged files
             raise _damaged(file, error) from None
         if resize:
             colours = colours.resize((size[1], size[0]), Image.Resampling.BILINEAR)
@@ -107,7 +107,7 @@ def _open(file: Path) -> Any:
             # Of images that are suspiciously large; the bound below is stricter.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             image = Image.open(file, formats=FORMATS)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Exception as error:  # decoders raise nearly anything on damaged files
         raise _damaged(file, error) from None
     if image.width * image.height > MOST_PIXELS:
         image.close()
@@ -116,6 +116,25 @@ def _open(file: Path) -> Any:
             f"{MOST_PIXELS:,} are not read: reduce or remove it."
         )
     return image
+
+
+def check_inside(base: Path, *paths: Path) -> None:
+    """Refuse a link that leads out of the data set's folder, to files that nobody meant."""
+    for path in paths:
+        if path.is_symlink() and not path.resolve().is_relative_to(base.resolve()):
+            raise UserError(
+                f"{str(path)!r} is a link that leads out of {str(base)!r}; put what it leads to in "
+                "its place, or remove it."
+            )
+
+
+def check_plain(name: str, source: Path) -> None:
+    """Refuse a name in a file that is a path, which could lead anywhere."""
+    if Path(name).name != name or len(os.fsencode(name)) > 255:
+        raise UserError(
+            f"The file {str(source)!r} names {name!r}, which is no name of a file; unpack the "
+            "data set again."
+        )
 
 
 def _damaged(file: Path, error: BaseException) -> UserError:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from qunlearn.data.dataset import Augmentation, ImageData
-from qunlearn.data.sources.decode import Bytes, decode, decode_files, size_of
+from qunlearn.data.sources.decode import Bytes, check_inside, decode, decode_files, size_of
 from qunlearn.data.sources.registry import SourceOptions, sources
 from qunlearn.errors import UserError
 
@@ -73,7 +73,9 @@ def _samples(base: Path) -> tuple[list[tuple[str, int, Path]], tuple[str, ...]]:
                     "empty one there, or remove the class."
                 )
             label = classes.index(name)
+            check_inside(base, place, place / name)
             for file in _images(place / name):
+                check_inside(base, file)
                 samples.append((part or _hashed_part(file.relative_to(base)), label, file))
     if not any(part == "train" for part, _, _ in samples):
         raise UserError(

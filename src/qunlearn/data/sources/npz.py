@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,14 @@ import numpy as np
 
 from qunlearn.data.arrays import as_image_data
 from qunlearn.data.dataset import ImageData
-from qunlearn.data.memory import check_memory
+from qunlearn.data.memory import check_unpacked
 from qunlearn.data.sources.registry import SourceOptions, sources
 from qunlearn.errors import UserError, unknown
 
+HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 KNOWN = ("x_train", "y_train", "x_test", "y_test", "id_train", "id_test", "classes", "layout")
 
 
@@ -51,19 +55,31 @@ def npz(options: SourceOptions) -> ImageData:
 def _read(path: Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as pack:
-            size = sum(entry.file_size for entry in pack.infolist())
-        check_memory(size, f"The file {str(path)!r}", "store the images as a folder of files")
+            check_unpacked(sum(entry.file_size for entry in pack.infolist()), path)
+            for entry in pack.infolist():
+                _check_array(pack, entry)
         with np.load(path, allow_pickle=False) as content:
             return {name: content[name] for name in content.files}
     except FileNotFoundError:
         raise UserError(f"There is no file {str(path)!r}; check the path.") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, UserError):
-            raise
+    except UserError:
+        raise
+    except Exception as error:  # readers raise nearly anything on damaged files
         raise UserError(
             f"The file {str(path)!r} is truncated, corrupt or no .npz file of plain arrays "
             f"({error}); write it again with numpy.savez."
         ) from None
+
+
+def _check_array(pack: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+    """Raise unless an entry is an array no larger than itself; asked before memory is taken."""
+    with pack.open(entry) as file:
+        version = np.lib.format.read_magic(file)
+        if version not in HEADERS:
+            raise ValueError(f"{entry.filename!r} has the unknown version {version}")
+        shape, _, kind = HEADERS[version](file)
+    if not kind.hasobject and math.prod(shape) * kind.itemsize > entry.file_size:
+        raise ValueError(f"{entry.filename!r} claims {shape} of {kind}, and is smaller than that")
 
 
 def _texts(arrays: dict[str, Any], name: str) -> list[str] | None:

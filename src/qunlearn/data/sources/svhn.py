@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from qunlearn.data.dataset import Augmentation, ImageData
+from qunlearn.data.memory import check_unpacked
 from qunlearn.data.sources.decode import Bytes, decode
 from qunlearn.data.sources.locate import Plain, locate
 from qunlearn.data.sources.registry import SourceOptions, sources
@@ -31,8 +33,8 @@ def svhn(options: SourceOptions) -> ImageData:
     """99,289 digits from house numbers; the label 10 of the files stands for the digit 0."""
     folder = locate("svhn", options, ORIGIN, tuple(FILES.values()))
     paths = {part: folder / file for part, file in FILES.items()}
-    labels = {part: _labels(path) for part, path in paths.items()}
-    counts = {part: _count(path, len(labels[part])) for part, path in paths.items()}
+    labels = {part: _labels(path, _count(path)) for part, path in paths.items()}
+    counts = {part: len(numbers) for part, numbers in labels.items()}
     total = sum(counts.values())
     images, _ = decode(
         "svhn",
@@ -60,22 +62,27 @@ def _images(paths: list[Path]) -> Iterator[Bytes]:
         yield _read(path, "X")["X"].transpose(3, 2, 0, 1)
 
 
-def _labels(path: Path) -> Any:
+def _labels(path: Path, count: int) -> Any:
     labels = np.asarray(_read(path, "y").get("y", ()))
-    if labels.dtype.kind not in "ui" or not labels.size or labels.min() < 1 or labels.max() > 10:
+    if labels.dtype.kind not in "ui" or len(labels) != count:
+        raise _wrong(path, f"it has no labels 'y', one for each of the {count} images")
+    if labels.min() < 1 or labels.max() > 10:
         raise _wrong(path, "it has no labels 'y' from 1 to 10")
     return labels.reshape(-1).astype(np.int64) % 10
 
 
-def _count(path: Path, labels: int) -> int:
-    """How many images the file declares, asked before any is read."""
+def _count(path: Path) -> int:
+    """How many images, and labels, the file declares; asked before any is read."""
     from scipy.io import whosmat
 
     with _said_clearly(path):
         declared = {name: (shape, kind) for name, shape, kind in whosmat(path)}
     shape, kind = declared.get("X", ((), ""))
-    if len(shape) != 4 or shape[:3] != (32, 32, 3) or kind != "uint8" or shape[3] != labels:
-        raise _wrong(path, f"it has no images 'X' of 32×32×3×{labels} bytes, one per label")
+    if len(shape) != 4 or shape[:3] != (32, 32, 3) or kind != "uint8":
+        raise _wrong(path, "it has no images 'X' of 32×32×3 bytes each")
+    if math.prod(declared.get("y", ((), ""))[0]) != shape[3] or not shape[3]:
+        raise _wrong(path, f"it has no labels 'y', one for each of the {shape[3]} images")
+    check_unpacked(math.prod(shape), path)
     return int(shape[3])
 
 

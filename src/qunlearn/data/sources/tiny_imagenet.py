@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from qunlearn.data.dataset import Augmentation, ImageData
-from qunlearn.data.sources.decode import decode, decode_files
+from qunlearn.data.sources.decode import check_inside, check_plain, decode, decode_files
 from qunlearn.data.sources.locate import Archive, locate
 from qunlearn.data.sources.registry import SourceOptions, sources
 from qunlearn.errors import UserError
@@ -36,6 +36,7 @@ def tiny_imagenet(options: SourceOptions) -> ImageData:
     number = {wnid: label for label, wnid in enumerate(wnids)}
     files, labels, ids = [], [], []
     for wnid in wnids:
+        check_plain(wnid, folder / "wnids.txt")
         images = folder / "train" / wnid / "images"
         if not images.is_dir():
             raise UserError(
@@ -49,6 +50,7 @@ def tiny_imagenet(options: SourceOptions) -> ImageData:
     train = len(files)
     for line in _lines(folder / ANNOTATIONS):
         file_name, wnid = (*line.split("\t"), "", "")[:2]
+        check_plain(file_name, folder / ANNOTATIONS)
         file = folder / "val" / "images" / file_name
         if wnid not in number or not file.is_file():
             raise UserError(
@@ -60,6 +62,8 @@ def tiny_imagenet(options: SourceOptions) -> ImageData:
         ids.append(f"test/{file_name}")
     if not 0 < train < len(files):
         raise UserError(f"There are no images in {str(folder)!r}; unpack the archive again.")
+    for file in files:
+        check_inside(folder, file)
     shape = (len(files), 3, *SIZE)
     images_, _ = decode("tiny-imagenet", options, shape, decode_files(files, SIZE), folder, files)
     return ImageData(
