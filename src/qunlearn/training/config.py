@@ -261,7 +261,9 @@ class EvaluateConfig(DescribeConfig):
 class ExportConfig(DescribeConfig):
     """How a run's model is to be written for elsewhere."""
 
-    target: Literal["compact"] = Field("compact", description="compact: the smallest file.")
+    target: Literal["compact", "fast"] = Field(
+        "compact", description="compact: the smallest file; fast: convolutions in integers."
+    )
     preprocess: bool = Field(False, description="Let the file normalise: it then takes pixels.")
     data_dir: Path | None = Field(None, description="Where the data set's files are now.")
     most_samples: int = Field(
