@@ -1,10 +1,10 @@
 """The graph for speed: convolutions that ONNX Runtime computes in integers, and exactly.
 
-A convolution of codes becomes a product of two integer matrices, its input's patches and its weight,
-whose sums are whole and are scaled to floats once, BatchNorm included. ONNX Runtime's own integer
-convolution would round each output to 8 bits and each bias to a step of the sums. That is faster by
-a little, and harmless in a network of 8 bits; in one of 4 each small error moves codes, each moved
-code moves others, and at the end one image in twenty gets another class.
+A convolution of codes becomes a product of two integer matrices, the patches of its input and its
+weight. The sums are whole, and are scaled to floats once, BatchNorm included. ONNX Runtime's own
+integer convolution rounds each output to 8 bits, and each bias to a step of the sums. That is a
+little faster, but in a network of 4 bits each small error moves a code, which moves others: one
+CIFAR-10 image in sixteen got another class.
 """
 
 from __future__ import annotations

@@ -48,4 +48,3 @@ def before(node: Any, kind: str, *inputs: Any, **attributes: Any) -> Any:
     new = needed("onnx_ir").node(kind, inputs, attributes)
     node.graph.insert_before(node, new)
     return new.outputs[0]
-

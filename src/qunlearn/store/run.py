@@ -6,6 +6,7 @@ model.safetensors   the weights, with everything needed to build the model in th
 history.jsonl       one line for each epoch
 metrics.json        accuracy and the other figures
 predictions.safetensors   the model's outputs on every part that was measured
+audit.json          what audits found, by their names; only if one was made
 run.json            versions, machine, timings; written last, so its presence means "complete"
 """
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 CONFIG, SPLIT, MODEL = "config.toml", "split.json", "model.safetensors"
 HISTORY, METRICS, INFO = "history.jsonl", "metrics.json", "run.json"
-PREDICTIONS = "predictions.safetensors"
-PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, INFO)
+PREDICTIONS, AUDIT = "predictions.safetensors", "audit.json"
+PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, AUDIT, INFO)
 
 
 class Run:
@@ -162,6 +163,16 @@ class Run:
     def write_predictions(self, logits: Mapping[str, Tensor]) -> None:
         """Keep the model's outputs on each part, from which every figure can be had again."""
         write_weights(self.path / PREDICTIONS, logits, {"parts": list(logits)})
+
+    def write_audit(self, name: str, found: Mapping[str, Any]) -> None:
+        """Keep what an audit found, beside what others found."""
+        write_json(self.path / AUDIT, {**self.audits, name: found})
+
+    @property
+    def audits(self) -> dict[str, Any]:
+        """What audits found, by their names."""
+        path = self.path / AUDIT
+        return dict(read_json(path)) if path.is_file() else {}
 
     @property
     def has_predictions(self) -> bool:
