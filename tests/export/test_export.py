@@ -97,6 +97,30 @@ def test_networks_as_other_people_write_them(tmp_path, name):
         torch.testing.assert_close(run(exported.path, x), net(x), atol=1e-4, rtol=1e-4)
 
 
+class Sequence(nn.Module):
+    """Linear layers over a sequence, with a bias and without."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.mix = nn.Linear(64, 64), nn.Linear(64, 64, bias=False)
+        self.head = nn.Linear(64, 10, bias=False)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.mix(torch.relu(self.first(x)))).mean(1))
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+@pytest.mark.parametrize("target", ["compact", "fast"])
+def test_linear_layers_over_a_sequence_are_summed_in_floats(tmp_path, bits, target):
+    torch.manual_seed(0)
+    x = torch.randn(16, 8, 64)
+    net = qu.quantize(Sequence(), qu.QuantSpec(bits, 4))
+    qu.calibrate(net.eval(), x)
+    exported = export_onnx(net, tmp_path / "net.onnx", x, target=target)
+    with torch.no_grad():
+        torch.testing.assert_close(run(exported.path, x), net(x), atol=1e-5, rtol=1e-5)
+
+
 def test_full_precision(tmp_path):
     net, x = network(), torch.randn(20, 1, 8, 8)
     exported = export_onnx(net, tmp_path / "net.onnx", x)

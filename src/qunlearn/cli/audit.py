@@ -11,11 +11,11 @@ from qunlearn.cli.output import print_json, print_table
 from qunlearn.cli.settings import Json, RunFolder, with_settings
 from qunlearn.training.config import AuditBitsConfig
 
-app = typer.Typer(help="Look further for what a run still remembers.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()
-def audits() -> None:
+def command() -> None:
     """Look further for what a run still remembers.
 
     Example:
