@@ -58,3 +58,14 @@ def qunlearn(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
         return int(stop.value.code or 0), output.out, output.err
 
     return call
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--instants", type=int, default=2, help="at how many instants each command is killed"
+    )
+
+
+@pytest.fixture
+def instants(request):
+    return request.config.getoption("--instants")

@@ -89,8 +89,7 @@ def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
     model = copy.deepcopy(trained).train()
     job = Job(model, asked, make_fabric(ComputeConfig()))
     config = OeuConfig(batch_size=len(asked.forget))
-    push = Push(job, config, asked.held_out)
-    push.take_aim(0)
+    push = Push(job, config, find_aim(model, asked, asked.held_out, config.seed))
     push.backward(model, [(0, 0)])
     found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     batch = push.loader.batch(0, 0)

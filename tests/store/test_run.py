@@ -4,7 +4,7 @@ import pytest
 
 from qunlearn.errors import UserError
 from qunlearn.store import run as run_module
-from qunlearn.store.run import Run
+from qunlearn.store.run import AnotherRun, Run
 
 
 def test_a_run_is_complete_only_once_finished(tmp_path):
@@ -65,10 +65,10 @@ def test_what_is_not_a_run_is_said_so(tmp_path):
 
 
 def test_a_copy_that_was_interrupted_is_no_run_and_is_made_again(tmp_path, monkeypatch):
-    run = Run.begin(tmp_path / "a", {"lr": 1}, "{}")
-    for name in ("model.safetensors", "metrics.json"):
-        (run.path / name).write_text("{}")
-    run.finish({})
+    with Run.writing(tmp_path / "a", {"lr": 1}, "{}") as run:
+        for name in ("model.safetensors", "metrics.json"):
+            (run.path / name).write_text("{}")
+        run.finish({})
     write = run_module.write_bytes
 
     def stop(path, content):
@@ -86,3 +86,37 @@ def test_a_copy_that_was_interrupted_is_no_run_and_is_made_again(tmp_path, monke
         assert (tmp_path / "b" / path.name).read_bytes() == path.read_bytes()
     with pytest.raises(UserError, match="more than an unfinished run"):
         run.copy_to(tmp_path / "b")
+
+
+def test_a_run_that_was_begun_goes_on_with_the_same_settings_only(tmp_path):
+    """Whatever a killed process has left under way is taken away; the checkpoint stays."""
+    with Run.writing(tmp_path / "a", {"lr": 1}, "{}") as run:
+        run.append_history({"epoch": 1})
+        run.checkpoint_path.write_text("state")
+        (run.path / ".writing-xyz").write_text("half")
+    with pytest.raises(UserError, match="go on with the run in it with --resume"):
+        Run.check_free(tmp_path / "a")
+    for config, manifest, words in (
+        ({"lr": 2}, "{}", "begun with lr = 1, not 2"),
+        ({"lr": 1, "epochs": 3}, "{}", "begun with epochs = None, not 3"),
+        ({"lr": 1}, "[]", "other samples"),
+    ):
+        with (
+            pytest.raises(AnotherRun, match=words),
+            Run.writing(tmp_path / "a", config, manifest, resume=True),
+        ):
+            pass
+    assert run.history
+    with Run.writing(tmp_path / "a", {"lr": 1}, "{}", resume=True):
+        names = {path.name for path in run.path.iterdir()}
+        assert names == {"config.toml", "split.json", "checkpoint.safetensors", ".lock"}
+        run.finish({})
+    assert {path.name for path in run.path.iterdir()} == {"config.toml", "split.json", "run.json"}
+
+
+def test_a_folder_where_a_run_ended_before_it_had_begun_is_free(tmp_path):
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".writing-abc").touch()
+    Run.check_free(tmp_path)
+    with Run.writing(tmp_path, {}, "{}", resume=True):
+        assert not (tmp_path / ".writing-abc").exists()

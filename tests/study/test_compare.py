@@ -264,10 +264,10 @@ def failing(monkeypatch, method, seed):
     """Let one cell fail."""
     real = cells.forget_run
 
-    def forget_run(config, out):
+    def forget_run(config, out, **how):
         if (config.method, config.settings["seed"]) == (method, seed):
             raise Failure("The loss became nan.")
-        return real(config, out)
+        return real(config, out, **how)
 
     monkeypatch.setattr(cells, "forget_run", forget_run)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qunlearn.cli.output import print_run
-from qunlearn.cli.settings import Json, OutFolder, with_settings
+from qunlearn.cli.settings import Json, OutFolder, Resume, with_settings
 from qunlearn.training.config import AdoptConfig
 
 
@@ -11,6 +11,7 @@ from qunlearn.training.config import AdoptConfig
 def command(
     settings: AdoptConfig,
     out: OutFolder = None,
+    resume: Resume = False,
     json: Json = False,
 ) -> None:
     """Make a run from a model that was trained elsewhere.
@@ -28,7 +29,7 @@ def command(
     from qunlearn.training.adopt import adopt_run
 
     assert out is not None  # with_settings has seen to it
-    run = adopt_run(settings, out)
+    run = adopt_run(settings, out, resume=resume)
     print_run(run, json, str(run.path))
     if not json:
         print(run.info["held_out_check"])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from qunlearn.cli.output import print_json, print_table
-from qunlearn.cli.settings import Json, with_settings
+from qunlearn.cli.settings import Json, Resume, with_settings
 from qunlearn.errors import Failure
 from qunlearn.metrics.gap import SCORES
 from qunlearn.study.config import CompareConfig
@@ -23,11 +23,13 @@ OutFolder = Annotated[
 
 
 @with_settings(CompareConfig)
-def command(settings: CompareConfig, out: OutFolder = None, json: Json = False) -> None:
+def command(
+    settings: CompareConfig, out: OutFolder = None, resume: Resume = False, json: Json = False
+) -> None:
     """Compare methods of forgetting with Retrain, over several seeds.
 
     Makes what is missing (a Retrain for each seed, then every method), and prints the table. If it
-    is interrupted, give the same command again: it goes on where it was.
+    is interrupted, give the same command again, or --resume: it goes on where it was.
 
     Examples:
       qunlearn compare runs/original --random 0.1 --methods all --seeds 3
@@ -36,6 +38,8 @@ def command(settings: CompareConfig, out: OutFolder = None, json: Json = False) 
       --workers 2 --out runs/classes
 
       qunlearn compare runs/original --random 0.3 --settings-from runs/classes/table.json
+
+      qunlearn compare --resume --out runs/classes
     """
     from qunlearn.report import report_comparison
     from qunlearn.study.compare import compare_run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qunlearn.cli.output import print_run
-from qunlearn.cli.settings import Json, OutFolder, with_settings
+from qunlearn.cli.settings import Json, OutFolder, Resume, with_settings
 from qunlearn.methods.config import ForgetConfig
 
 
@@ -11,6 +11,7 @@ from qunlearn.methods.config import ForgetConfig
 def command(
     settings: ForgetConfig,
     out: OutFolder = None,
+    resume: Resume = False,
     json: Json = False,
 ) -> None:
     """Make a run's network forget samples, and keep the new network.
@@ -26,10 +27,12 @@ def command(
       qunlearn forget runs/oeu --ids more.csv --method ft --epochs 5 --out runs/oeu2
 
       qunlearn forget runs/original --where "user == 42" --metadata people.csv --out runs/no-42
+
+      qunlearn forget --resume --out runs/no-42
     """
     from qunlearn.methods.forget import forget_run
 
     assert out is not None  # with_settings has seen to it
-    run = forget_run(settings, out)
+    run = forget_run(settings, out, resume=resume)
     seconds = run.info["seconds"]["forgetting"]
     print_run(run, json, f"{run.path}: {run.info['method']} ({seconds:.0f} s)")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 
-from qunlearn.errors import UserError, unknown
+from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.store import toml
 from qunlearn.store.files import read
 from qunlearn.training.config import Config
@@ -23,6 +24,12 @@ ConfigFile = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
 OutFolder = Annotated[
     Path | None, typer.Option(help="The run folder to write; new or empty.  [required]")
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Go on with what was interrupted in --out; its settings are known there."
+    ),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="The run folder.")]
 
@@ -39,9 +46,10 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
         @functools.wraps(command)
         def called(**given: Any) -> None:
             file: Path | None = given.pop("config")
-            written = (
-                settings_in(file, [*kind.model_fields, *(p.name for p in own)]) if file else {}
-            )
+            names = [*kind.model_fields, *(p.name for p in own)]
+            if given.get("resume"):
+                file = file or interrupted(given, kind)
+            written = settings_in(file, names) if file else {}
             # A flag that was given wins over the file, which wins over the default.
             both = kind.joined(written, _set(given))
             values = {k: v for k, v in both.items() if k in kind.model_fields}
@@ -52,7 +60,15 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
                 if not out:
                     raise UserError("The setting 'out' is missing; give it with --out.")
                 others["out"] = Path(out)
-            command(settings, **others)
+            try:
+                command(settings, **others)
+            except KeyboardInterrupt:
+                file = Path(others.get("out") or "") / kind.file_name
+                if "resume" not in others or not file.is_file():
+                    raise
+                name = command.__module__.rpartition(".")[2]
+                words = shlex.join(["qunlearn", name, "--resume", "--out", str(file.parent)])
+                raise Failure(f"Interrupted; go on with `{words}`.") from None
 
         file = inspect.Parameter(
             "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigFile
@@ -65,6 +81,21 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
         return called
 
     return decorate
+
+
+def interrupted(given: Mapping[str, Any], kind: type[Config]) -> Path | None:
+    """The settings of what is to be gone on with; None if it must be begun with those given."""
+    if not given["out"]:
+        raise UserError("--resume must know what to go on with; name its folder with --out.")
+    file = Path(given["out"]) / kind.file_name
+    if file.is_file():
+        return file
+    if _set({name: value for name, value in given.items() if name in kind.model_fields}):
+        return None  # it ended before it had begun
+    raise UserError(
+        f"There is nothing to go on with in {str(given['out'])!r}; check the path, or leave "
+        "--resume out."
+    )
 
 
 def settings_in(file: Path, known: list[str]) -> dict[str, Any]:

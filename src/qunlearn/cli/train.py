@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qunlearn.cli.output import print_run
-from qunlearn.cli.settings import Json, OutFolder, with_settings
+from qunlearn.cli.settings import Json, OutFolder, Resume, with_settings
 from qunlearn.training.config import TrainConfig
 
 
@@ -11,6 +11,7 @@ from qunlearn.training.config import TrainConfig
 def command(
     settings: TrainConfig,
     out: OutFolder = None,
+    resume: Resume = False,
     json: Json = False,
 ) -> None:
     """Train a low-bit network and keep it in a run folder.
@@ -22,9 +23,11 @@ def command(
       --weight-bits 4 --act-bits 4 --quantizer lsq+ --epochs 60 --out runs/original
 
       qunlearn train --config runs/original/config.toml --seed 1 --out runs/again
+
+      qunlearn train --resume --out runs/original
     """
     from qunlearn.training.train import train_run
 
     assert out is not None  # with_settings has seen to it
-    run = train_run(settings, out)
+    run = train_run(settings, out, resume=resume)
     print_run(run, json, f"{run.path} ({run.info['seconds']['training']:.0f} s)")

@@ -19,6 +19,7 @@ from qunlearn.registry import Registry
 from qunlearn.training.config import Config, OptimizerConfig
 from qunlearn.training.inference import predict
 from qunlearn.training.loop import Objective, cross_entropy, optimize
+from qunlearn.training.resume import Keeper
 
 WATCHED = 250
 """How many samples of each part the progress bar's accuracies are measured on."""
@@ -69,6 +70,7 @@ class Job:
         title: What the progress bar says.
         watching: The seconds that measuring on the way took.
         found: What the method has to say about itself; kept with the run's figures.
+        keepers: What keeps the loop's state, so that an interrupted run can go on; one at most.
     """
 
     model: nn.Module
@@ -79,6 +81,7 @@ class Job:
     title: str = "forgetting"
     watching: list[float] = field(default_factory=list)
     found: dict[str, Any] = field(default_factory=dict)
+    keepers: list[Keeper] = field(default_factory=list)
 
     def loader(self, index: Tensor, config: OptimizerConfig, stream: str = "") -> Loader:
         """Batches of some samples; loaders of different streams draw independently."""
@@ -106,7 +109,10 @@ class Job:
         objective: Callable[[nn.Module], Objective],
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run the one loop on the model; see `training.loop.optimize`."""
+        """Run the one loop on the model; see `training.loop.optimize`.
+
+        The first such loop of a method is kept and gone on with; a later one is run again.
+        """
         optimize(
             self.fabric,
             self.model,
@@ -117,6 +123,7 @@ class Job:
             prepare=prepare,
             watch=self.watch,
             on_epoch=self.on_epoch,
+            keeper=self.keepers.pop() if self.keepers else None,
         )
 
     def fine_tune(

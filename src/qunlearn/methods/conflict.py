@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from qunlearn.gradients import LayerConflict
+
+NUMBERS = ("cosine", "forget_norm", "projected_norm", "retain_norm")
 
 PER_EPOCH = 8
 """How many steps of an epoch are measured."""
@@ -29,24 +33,30 @@ class ConflictLog:
         self.kept.append((step, met))
         self.due = step - step % self.every + self.every
 
+    def state(self) -> dict[str, Tensor]:
+        """What is kept so far."""
+        if not self.kept:
+            return {}
+        tables = {n: torch.stack([getattr(met, n) for _, met in self.kept]) for n in NUMBERS}
+        return {"steps": torch.tensor([step for step, _ in self.kept]), **tables}
+
+    def restore(self, state: Mapping[str, Tensor], names: tuple[str, ...]) -> None:
+        """Go on from what was kept, of layers with these names."""
+        for i, step in enumerate(state["steps"].tolist() if state else []):
+            self.add(step, LayerConflict(names, **{n: state[n][i] for n in NUMBERS}))
+
     def report(self) -> dict[str, Any]:
         """The epoch's record, for the history: one list of layers' values for each sampled step."""
-        kept, self.kept, self.due = self.kept, [], 0
+        kept, tables = self.kept, self.state()
+        self.kept, self.due = [], 0
         if not kept:
             return {}
-        cosines = torch.stack([met.cosine for _, met in kept])
-        tables = {
-            "cosine": cosines,
-            "forget_norm": torch.stack([met.forget_norm for _, met in kept]),
-            "projected_norm": torch.stack([met.projected_norm for _, met in kept]),
-            "retain_norm": torch.stack([met.retain_norm for _, met in kept]),
-        }
-        record = {name: [_short(row) for row in table.tolist()] for name, table in tables.items()}
+        record = {name: [_short(row) for row in tables[name].tolist()] for name in NUMBERS}
         return {
             "conflict": {
                 "layers": list(kept[0][1].names),
-                "steps": [step for step, _ in kept],
-                "share_in_conflict": _short((cosines < 0).float().mean(0).tolist()),
+                "steps": tables["steps"].tolist(),
+                "share_in_conflict": _short((tables["cosine"] < 0).float().mean(0).tolist()),
                 **record,
             }
         }

@@ -32,6 +32,7 @@ from qunlearn.training.evaluate import (
     measured_before,
     predictions,
 )
+from qunlearn.training.resume import Keeper, fingerprint
 from qunlearn.training.train import check_fits
 
 Row = dict[str, Any]
@@ -64,6 +65,7 @@ def forget(
     fresh: Callable[[int], nn.Module] | None = None,
     on_epoch: Callable[[Row], None] = lambda row: None,
     fabric: Fabric | None = None,
+    checkpoint: Path | None = None,
     **settings: Any,
 ) -> Forgotten:
     """Make a copy of a model forget what the split's last request names.
@@ -75,6 +77,7 @@ def forget(
         fresh: For "retrain": a function of a seed that returns the untrained network.
         on_epoch: Gets a row of numbers after each epoch.
         fabric: Devices and precision; one processor or GPU in 32 bits by default.
+        checkpoint: A file to keep the state in now and then; where it is there, go on from it.
         **settings: Those of the method, such as `epochs=5, alpha=0.5`.
 
     Example:
@@ -103,6 +106,10 @@ def forget(
         history.append(row)
         on_epoch(row)
 
+    keepers = []
+    if checkpoint:
+        made = (method, config, split.forget, split.retain)
+        keepers = [Keeper(checkpoint, fingerprint(model, *made))]
     started = time.perf_counter()
     job = Job(
         model,
@@ -111,6 +118,7 @@ def forget(
         fresh=fresh,
         on_epoch=keep,
         title=f"forgetting by {method}",
+        keepers=keepers.copy(),
     )
     try:
         chosen.run(job, config)
@@ -125,12 +133,16 @@ def forget(
             f"{Path(at.filename).name}, line {at.lineno}); no model is kept."
         ) from error
     seconds = time.perf_counter() - started - sum(job.watching)
+    seconds += sum(keeper.seconds_before for keeper in keepers)
     return Forgotten(model.eval(), history, config, seconds, job.found)
 
 
-def forget_run(config: ForgetConfig, out: Path) -> Run:
-    """Make a run's model forget what is asked, and keep the new model in the folder `out`."""
-    Run.check_free(out)
+def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:
+    """Make a run's model forget what is asked, and keep the new model in the folder `out`.
+
+    With `resume`, go on with the run that was begun there, if there is one.
+    """
+    Run.check_free(out, resume)
     if out.resolve().is_relative_to(config.run.resolve()):
         raise UserError(
             f"The output {str(out)!r} is inside the run that forgets; name a folder beside it."
@@ -160,20 +172,21 @@ def forget_run(config: ForgetConfig, out: Path) -> Run:
         "asked": wanted,
     }
     in_tables = dict.fromkeys(("epochs", "seed", "data_dir", "metadata"))
-    run = Run.begin(out, config.to_dict() | in_tables | stated, header.split)
-    work = partial(
-        _forget_into,
-        run=run,
-        model=model,
-        split=split,
-        header=header,
-        method=config.method_name,
-        settings=settings.model_dump(),
-        factory=config.model,
-        before=measured_before(origin, model, then, split),
-        info={"method": chosen.name, "origin": origin.info["model_sha256"]},
-    )
-    fabric.launch(work)
+    with Run.writing(out, config.to_dict() | in_tables | stated, header.split, resume) as run:
+        if not Run.is_complete(out):
+            work = partial(
+                _forget_into,
+                run=run,
+                model=model,
+                split=split,
+                header=header,
+                method=config.method_name,
+                settings=settings.model_dump(),
+                factory=config.model,
+                before=measured_before(origin, model, then, split),
+                info={"method": chosen.name, "origin": origin.info["model_sha256"]},
+            )
+            fabric.launch(work)
     return run
 
 
@@ -200,6 +213,7 @@ def _forget_into(
         fresh=lambda seed: quantize(spec.build(seed), header.quant),
         on_epoch=run.append_history if first else lambda row: None,
         fabric=fabric,
+        checkpoint=run.checkpoint_path,
         **settings,
     )
     if first:

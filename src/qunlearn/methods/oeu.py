@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -23,6 +24,8 @@ PUSH = 2.0
 
 SLACK = 0.2
 """How far above its aim a sample's confidence must be for the whole push; nearer, it fades."""
+
+PUSHED = "pushed"
 
 RARELY = 10
 """At least one step in so many forgets, however few the samples are."""
@@ -47,7 +50,8 @@ def oeu(job: Job, config: OeuConfig) -> None:
             f"There are no {config.unseen.replace('_', '-')} samples to show what unseen data "
             "looks like; use --set unseen=test, a run with a held-out part, or --uncalibrated."
         )
-    push = Push(job, config, unseen)
+    job.model.to(job.fabric.device)
+    push = Push(job, config, find_aim(job.model, job.split, unseen, config.seed))
     job.optimize(config, lambda model: calibrated(job, config, model, push))
     forget, data = job.split.forget, job.split.data
     now = margin(predict(job.model, data, forget), data.labels[forget])
@@ -64,10 +68,16 @@ def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Obj
         lambda epoch, step: due(epoch, step, retaining.steps, push.steps, rounds),
         lambda batches: push.backward(model, batches),
     )
+
+    def restore(state: Mapping[str, Tensor]) -> None:
+        push.restore(state)
+        both.restore({name: tensor for name, tensor in state.items() if name != PUSHED})
+
     return replace(
         both,
-        before_epoch=push.take_aim,
         report=lambda: {**push.report(), **both.report()},
+        state=lambda: {**push.state(), **both.state()},
+        restore=restore,
     )
 
 
@@ -78,11 +88,9 @@ class Push:
     which a small request is filled up for with retained samples, and records nothing.
     """
 
-    aim: Aim
-
-    def __init__(self, job: Job, config: OeuConfig, unseen: Tensor):
+    def __init__(self, job: Job, config: OeuConfig, aim: Aim):
         plain = config.model_copy(update={"augment": False})
-        self.job, self.config, self.unseen = job, config, unseen
+        self.job, self.config, self.aim = job, config, aim
         self.loader = job.loader(job.split.forget, plain, "forget")
         self.steps = len(self.loader)
         missing = config.batch_size - len(job.split.forget)
@@ -90,11 +98,6 @@ class Push:
         self.filler = job.loader(job.split.retain, few, "filler") if missing > 0 else None
         self.layout = fastest_layout(job.model)
         self.weights: list[Tensor] = []
-
-    def take_aim(self, epoch: int) -> None:
-        """Before the first epoch: look at what unseen samples are like."""
-        if not epoch:
-            self.aim = find_aim(self.job.model, self.job.split, self.unseen, self.config.seed)
 
     def backward(self, model: nn.Module, batches: Batches) -> Scalars:
         """Leave the gradient of these batches in `.grad`."""
@@ -116,7 +119,15 @@ class Push:
             self.weights.append(weights.cpu())
         return {}
 
+    def state(self) -> dict[str, Tensor]:
+        """How much each sample was pushed so far in the epoch."""
+        return {PUSHED: torch.cat(self.weights)} if self.weights else {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from there."""
+        self.weights = [state[PUSHED]] if PUSHED in state else []
+
     def report(self) -> dict[str, Any]:
         """How much was still to be pushed in the epoch, from 0 to 1."""
         weights, self.weights = torch.cat(self.weights), []
-        return {"pushed": round(float(weights.mean()), 4)}
+        return {PUSHED: round(float(weights.mean()), 4)}

@@ -63,7 +63,13 @@ def orthogonal(
             projector.project()
         return {"loss": kept["loss"], **lost}
 
-    return Objective(retaining.steps, gradients, report=log.report)
+    return Objective(
+        retaining.steps,
+        gradients,
+        report=log.report,
+        state=log.state,
+        restore=lambda state: log.restore(state, projector.names),
+    )
 
 
 def due(epoch: int, step: int, steps: int, forget_steps: int, rounds: int = 1) -> Batches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,9 +50,23 @@ def relabelled(
         loader = job.loader(index, config, stream)
         return cross_entropy(job.fabric, model, loader, labels=labels, weights=weights)
 
+    def restore(state: Mapping[str, Tensor]) -> None:
+        if state:
+            labels.copy_(state["labels"])
+            weights.copy_(state["weights"])
+
+    def taught(steps: int, gradients: Callable[[int, int], Scalars]) -> Objective:
+        return Objective(
+            steps,
+            gradients,
+            before_epoch,
+            state=lambda: {"labels": labels, "weights": weights},
+            restore=restore,
+        )
+
     if config.order == "mixed":
         both = learn(torch.cat([forget, retain]), "")
-        return Objective(both.steps, both.gradients, before_epoch)
+        return taught(both.steps, both.gradients)
     first, then = learn(forget, "forget"), learn(retain, "")
 
     def gradients(epoch: int, step: int) -> Scalars:
@@ -60,7 +74,7 @@ def relabelled(
             return first.gradients(epoch, step)
         return then.gradients(epoch, step - first.steps)
 
-    return Objective(first.steps + then.steps, gradients, before_epoch)
+    return taught(first.steps + then.steps, gradients)
 
 
 def random_lesson(job: Job, config: RelabelConfig) -> Callable[[int], Lesson]:

@@ -4,7 +4,7 @@ from qunlearn.quant.batchnorm import keeping_statistics, using_running_averages
 from qunlearn.quant.convert import calibrate, quantize
 from qunlearn.quant.describe import describe
 from qunlearn.quant.fuse import fused, why_not
-from qunlearn.quant.quantizer import Family, Grid, Quantizer, families
+from qunlearn.quant.quantizer import Family, Grid, Quantizer, collapsed, families
 from qunlearn.quant.spec import LayerSpec, QuantSpec, known_quantizers
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "QuantSpec",
     "Quantizer",
     "calibrate",
+    "collapsed",
     "describe",
     "families",
     "fused",

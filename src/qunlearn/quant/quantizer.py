@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from qunlearn.quant.functional import wide
+from qunlearn.quant.functional import SMALLEST_SCALE, wide
 from qunlearn.registry import Registry
 
 Initialisation = Literal["published", "mse"]
@@ -105,6 +105,16 @@ class Family:
 
 
 families: Registry[Family] = Registry("quantizer")
+
+
+def collapsed(model: nn.Module) -> list[str]:
+    """The quantizers whose range training has closed; they compute with the smallest scale."""
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, Quantizer)
+        and any(bool((size <= SMALLEST_SCALE).any()) for size in module.sizes().values())
+    ]
 
 
 def rows(weight: Tensor, per_channel: bool) -> Tensor:

@@ -13,6 +13,9 @@ from typing import Any
 
 from qunlearn.errors import UserError
 
+UNDER_WAY = ".writing-"
+"""What the names of files begin with that are being written; killed processes leave such."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -20,7 +23,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A failure inside the block leaves whatever stood at `path` before, and no rubbish.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=UNDER_WAY)
     os.close(handle)
     temporary = Path(name)
     try:

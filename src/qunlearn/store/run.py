@@ -8,6 +8,8 @@ metrics.json        accuracy and the other figures
 predictions.safetensors   the model's outputs on every part that was measured
 audit.json          what audits found, by their names; only if one was made
 run.json            versions, machine, timings; written last, so its presence means "complete"
+
+While a run is being made there are also checkpoint.safetensors, from which it can go on, and .lock.
 """
 
 from __future__ import annotations
@@ -16,13 +18,23 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qunlearn.errors import UserError
 from qunlearn.store import toml
-from qunlearn.store.files import read, read_json, sha256, write_bytes, write_json, write_text
+from qunlearn.store.files import (
+    UNDER_WAY,
+    read,
+    read_json,
+    sha256,
+    write_bytes,
+    write_json,
+    write_text,
+)
+from qunlearn.store.lock import LOCK, locked
 from qunlearn.store.weights import read_tensors, write_weights
 
 if TYPE_CHECKING:
@@ -30,19 +42,23 @@ if TYPE_CHECKING:
 
 CONFIG, SPLIT, MODEL = "config.toml", "split.json", "model.safetensors"
 HISTORY, METRICS, INFO = "history.jsonl", "metrics.json", "run.json"
-PREDICTIONS, AUDIT = "predictions.safetensors", "audit.json"
+PREDICTIONS, CHECKPOINT, AUDIT = "predictions.safetensors", "checkpoint.safetensors", "audit.json"
 PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, AUDIT, INFO)
 
 
+class AnotherRun(UserError):
+    """What is in the folder was begun with other settings or samples than are given now."""
+
+
 class Run:
-    """A run folder. `Run.create` begins one, `Run.open` reads one that is complete."""
+    """A run folder. `Run.writing` begins one or goes on with it, `Run.open` reads a whole one."""
 
     def __init__(self, path: Path):
         self.path = path
 
     @staticmethod
-    def check_free(path: Path) -> None:
-        """Raise unless a run could be written to `path`; touches nothing."""
+    def check_free(path: Path, resume: bool = False) -> None:
+        """Raise unless a run could be written to `path`, or gone on with; touches nothing."""
         try:
             exists = path.exists()
         except OSError as error:
@@ -52,9 +68,11 @@ class Run:
             ) from None
         if exists and not path.is_dir():
             raise UserError(f"The output {str(path)!r} is a file; name a new folder with --out.")
-        if path.is_dir() and any(path.iterdir()):
+        begun = path.is_dir() and (path / CONFIG).is_file()
+        if path.is_dir() and not (resume and begun) and _names(path):
+            hint = ", or go on with the run in it with --resume" if begun else ""
             raise UserError(
-                f"The output folder {str(path)!r} is not empty; name a new one with --out."
+                f"The output folder {str(path)!r} is not empty; name a new one with --out{hint}."
             )
         ancestor = path.absolute()
         while not ancestor.exists():
@@ -69,22 +87,51 @@ class Run:
     def create(cls, path: Path) -> Run:
         """Begin a run in a new or empty folder."""
         cls.check_free(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"The output folder {str(path)!r} cannot be made: {error.strerror}; name another "
-                "one with --out."
-            ) from None
+        make_folder(path)
         return cls(path)
 
     @classmethod
-    def begin(cls, path: Path, config: Mapping[str, Any], manifest: str) -> Run:
-        """Begin a run with what is known before anything is computed: settings and split."""
-        run = cls.create(path)
-        run.write_config(config)
-        run.write_split(manifest)
-        return run
+    @contextmanager
+    def writing(
+        cls, path: Path, config: Mapping[str, Any], manifest: str, resume: bool = False
+    ) -> Iterator[Run]:
+        """A run to write, with what is known before anything is computed: settings and split.
+
+        It is a new one, or with `resume` the one that is there, which may be finished already. No
+        other process can write to it meanwhile.
+        """
+        make_folder(path)
+        with locked(path):
+            cls.check_free(path, resume)  # another process may have been faster
+            run = cls(path)
+            run._check_begun_with(config, manifest)
+            if not cls.is_complete(path):
+                run._tidy()
+                run.write_config(config)
+                run.write_split(manifest)
+            yield run
+
+    def _check_begun_with(self, config: Mapping[str, Any], manifest: str) -> None:
+        """Raise if the folder has a run with other settings, or of other samples."""
+        now = toml.loads(toml.dumps(config))
+        then = self.config if (self.path / CONFIG).is_file() else now
+        name = next((n for n in {**then, **now} if then.get(n) != now.get(n)), None)
+        if name is not None:
+            raise AnotherRun(
+                f"The run {str(self.path)!r} was begun with {name} = {then.get(name)!r}, not "
+                f"{now.get(name)!r}; give what it was begun with, or a new --out."
+            )
+        if (self.path / SPLIT).is_file() and self.split != manifest:
+            raise AnotherRun(
+                f"The run {str(self.path)!r} was begun with other samples than are there now; "
+                "restore the data, or begin anew with another --out."
+            )
+
+    def _tidy(self) -> None:
+        """Take away what an interrupted process left half done; its last checkpoint stays."""
+        for path in self.path.iterdir():
+            if path.name == HISTORY or path.name.startswith(UNDER_WAY):
+                path.unlink()
 
     @classmethod
     def open(cls, path: Path) -> Run:
@@ -99,8 +146,8 @@ class Run:
             raise UserError(f"The folder {str(path)!r} is not a run; name one that qunlearn wrote.")
         if INFO in missing:
             raise UserError(
-                f"The run {str(path)!r} was not finished; make it again, with --config "
-                f"{str(path / CONFIG)!r} and a new --out."
+                f"The run {str(path)!r} was not finished; go on with it with --resume, by the "
+                "command that began it."
             )
         if missing:
             raise UserError(
@@ -119,11 +166,8 @@ class Run:
         """Delete what an interrupted run left, or also a finished one, and nothing else."""
         if not path.is_dir():
             return
-        # Files under way begin with a dot and the name that they are to get.
-        ours = tuple(f".{name}." for name in PARTS)
-        strange = [
-            p.name for p in path.iterdir() if p.name not in PARTS and not p.name.startswith(ours)
-        ]
+        ours = (*PARTS, CHECKPOINT)
+        strange = [name for name in _names(path) if name not in ours]
         if strange or (Run.is_complete(path) and not finished):
             raise UserError(f"The folder {str(path)!r} holds more than an unfinished run.")
         shutil.rmtree(path)
@@ -140,6 +184,11 @@ class Run:
     def model_path(self) -> Path:
         """Where the weights are."""
         return self.path / MODEL
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """Where the state of a run is kept while it is being made."""
+        return self.path / CHECKPOINT
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Keep the settings that make this run again."""
@@ -190,6 +239,7 @@ class Run:
         if self.model_path.exists():
             written["model_sha256"] = sha256(self.model_path)
         write_json(self.path / INFO, written)
+        self.checkpoint_path.unlink(missing_ok=True)
 
     def check_model(self) -> None:
         """Raise unless the weights are those that the run was finished with."""
@@ -233,6 +283,23 @@ class Run:
         """Versions, machine and timings."""
         info: dict[str, Any] = read_json(self.path / INFO)
         return info
+
+
+def _names(folder: Path) -> list[str]:
+    """What is in a folder, but for what a process that was killed leaves there."""
+    names = [path.name for path in folder.iterdir()]
+    return [name for name in names if name != LOCK and not name.startswith(UNDER_WAY)]
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for output, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"The output folder {str(path)!r} cannot be made: {error.strerror}; name another one "
+            "with --out."
+        ) from None
 
 
 def versions() -> dict[str, str]:

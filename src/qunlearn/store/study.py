@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from qunlearn.store import toml
 from qunlearn.store.files import read, read_json, write_json, write_text
+from qunlearn.store.lock import locked
 from qunlearn.store.run import Run
 
 CONFIG, TABLE = "compare.toml", "table.json"
@@ -20,12 +22,14 @@ class StudyFolder:
         self.path = path
 
     @classmethod
-    def open_or_create(cls, path: Path, config: Mapping[str, Any]) -> StudyFolder:
-        """The folder of a comparison; a new one if there is none yet."""
+    @contextmanager
+    def writing(cls, path: Path, config: Mapping[str, Any]) -> Iterator[StudyFolder]:
+        """The folder of a comparison, new or not; no other process can write to it meanwhile."""
         if not (path / CONFIG).is_file():
             Run.create(path)
-        write_text(path / CONFIG, toml.dumps(config))
-        return cls(path)
+        with locked(path):
+            write_text(path / CONFIG, toml.dumps(config))
+            yield cls(path)
 
     def write_table(self, table: Mapping[str, Any]) -> None:
         """Keep the table."""

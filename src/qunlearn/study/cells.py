@@ -15,7 +15,7 @@ from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
 from qunlearn.methods.config import ForgetConfig
 from qunlearn.methods.forget import forget_run, inherited, recipe_of, settings_of
-from qunlearn.store.run import Run
+from qunlearn.store.run import AnotherRun, Run
 from qunlearn.study.config import CELLS, TRIALS, CompareConfig, folder_name, variant
 from qunlearn.study.workers import side_by_side
 from qunlearn.training.progress import Progress
@@ -56,11 +56,16 @@ class Cell:
             )
 
     def make(self) -> None:
-        """Make it, from its start."""
+        """Make it, or go on with it where it was interrupted."""
         if self.config.threads:
             torch.set_num_threads(self.config.threads)
-        Run.discard(self.path, finished=True)
-        forget_run(self.config, self.path)
+        if Run.is_complete(self.path):
+            Run.discard(self.path, finished=True)
+        try:
+            forget_run(self.config, self.path, resume=True)
+        except AnotherRun:  # left by a comparison with other settings
+            Run.discard(self.path)
+            forget_run(self.config, self.path)
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ def stated(config: ForgetConfig) -> dict[str, Any]:
 def run_cells(cells: Sequence[Cell], workers: int, title: str) -> list[Run | Failure]:
     """Make those cells that are not there yet, `workers` of them at a time; all of them, in order.
 
-    A cell that was interrupted is made again from its start.
+    A cell that was interrupted goes on from where it was.
     """
     for cell in cells:
         cell.check()

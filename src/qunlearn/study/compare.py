@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from qunlearn.methods import find_method
 from qunlearn.methods.forget import asked, inherited, recipe_of, request_digest, settings_of
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
-from qunlearn.study.cells import Cells, figures_of, run_cells
+from qunlearn.study.cells import Cell, Cells, figures_of, run_cells
 from qunlearn.study.config import CompareConfig, variant
 from qunlearn.study.source import Source
 from qunlearn.study.table import Entry, table_of
@@ -33,7 +33,20 @@ def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> d
     marks = [cells.cell("retrain", given["retrain"], seed) for seed in range(config.seeds)]
     for mark in marks:
         mark.check()
-    folder = StudyFolder.open_or_create(out, config.to_dict())
+    with StudyFolder.writing(out, config.to_dict()) as folder:
+        table = tabulated(config, cells, marks, given, source)
+        folder.write_table(table)
+    return table
+
+
+def tabulated(
+    config: CompareConfig,
+    cells: Cells,
+    marks: Sequence[Cell],
+    given: dict[str, dict[str, Any]],
+    source: Source | None,
+) -> dict[str, Any]:
+    """Make what is missing, and the table of it."""
     retrains = list(map(_made, run_cells(marks, config.workers, "retraining")))
     trials = {name: source.trials[source.row(name)] for name in config.names} if source else {}
     failed: dict[str, str] = {}
@@ -71,7 +84,7 @@ def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> d
     if len(failed) == len(config.names):
         name, why = next(iter(failed.items()))
         raise Failure(f"Every method failed, and only the Retrains are kept; {name}: {why}")
-    table = {
+    return {
         "request": split.requests[-1].kind,
         "detail": dict(split.requests[-1].detail),
         "parts": {part: len(index) for part, index in split.measured().items()},
@@ -82,8 +95,6 @@ def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> d
         "failed": failed,
         **table_of(entries, split),
     }
-    folder.write_table(table)
-    return table
 
 
 def settings_given(config: CompareConfig, name: str, source: Source | None) -> dict[str, Any]:

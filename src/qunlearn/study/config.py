@@ -22,6 +22,7 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
     """Everything that makes a comparison."""
 
     panel: ClassVar[str] = "The comparison"
+    file_name: ClassVar[str] = "compare.toml"
 
     methods: str = Field(
         "all",

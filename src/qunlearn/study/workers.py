@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
 from typing import TypeVar
 
 from qunlearn.errors import Failure, UserError
@@ -23,9 +26,7 @@ def side_by_side(
         for job in jobs:
             yield job, _tried(work, job)
         return
-    pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), made_beside, (workers,)
-    )
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (workers,))
     with pool:
         waiting = {pool.submit(_tried, work, job): job for job in jobs}
         try:
@@ -37,8 +38,23 @@ def side_by_side(
                 "kept: give the same command again, with fewer --workers."
             ) from None
         except BaseException:
+            for worker in multiprocessing.active_children():
+                worker.terminate()  # what they were at goes on from its checkpoint
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _begin(workers: int) -> None:
+    """What a worker does first: it ends when whoever started it does, even by force."""
+    made_beside(workers)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_it() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_it, daemon=True).start()
 
 
 def _tried(work: Callable[[J], R], job: J) -> R | Failure:

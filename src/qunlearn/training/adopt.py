@@ -31,9 +31,12 @@ from qunlearn.training.train import (
 )
 
 
-def adopt_run(config: AdoptConfig, out: Path) -> Run:
-    """Check a foreign model and what is said about it, quantize it if asked, keep it in `out`."""
-    Run.check_free(out)
+def adopt_run(config: AdoptConfig, out: Path, *, resume: bool = False) -> Run:
+    """Check a foreign model and what is said about it, quantize it if asked, keep it in `out`.
+
+    With `resume`, go on with the run that was begun there, if there is one.
+    """
+    Run.check_free(out, resume)
     quant = quant_spec(config)
     tensors = read_tensors(config.weights)
     data = normalised_as(load_data(config), config.mean, config.std)
@@ -57,17 +60,18 @@ def adopt_run(config: AdoptConfig, out: Path) -> Run:
 
     calibrate_first(model.eval(), data, split.train, optimizer)
     fabric = make_fabric(config)
-    run = Run.begin(out, config.to_dict(), split.to_json())
-    work = partial(
-        train_into,
-        run=run,
-        model=model,
-        split=split,
-        header=header_of(spec, quant, split),
-        settings=settings,
-        info={"held_out_check": found.sentence},
-    )
-    fabric.launch(work)
+    with Run.writing(out, config.to_dict(), split.to_json(), resume) as run:
+        if not Run.is_complete(out):
+            work = partial(
+                train_into,
+                run=run,
+                model=model,
+                split=split,
+                header=header_of(spec, quant, split),
+                settings=settings,
+                info={"held_out_check": found.sentence},
+            )
+            fabric.launch(work)
     return run
 
 

@@ -68,6 +68,8 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     panel: ClassVar[str] = "Settings"
     """The heading under which the command line's help shows these settings."""
+    file_name: ClassVar[str] = "config.toml"
+    """What the file is called that these settings are kept in."""
 
     @classmethod
     def joined(cls, written: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,6 +84,16 @@ def compiles(fabric: Fabric, values: float) -> bool:
     return reason is None
 
 
+def check_compiler(compiled: bool) -> None:
+    """Raise if a run was begun with compiled quantizers and there is no compiler to go on with."""
+    reason = why_not() if compiled else None
+    if reason:
+        raise UserError(
+            f"The run was begun with compiled quantizers, which cannot be had now: {reason} Go on "
+            "where it was begun, or begin anew with --compile off."
+        )
+
+
 def leave_together(fabric: Fabric) -> None:
     """Wait for the other processes, then close what connects them.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,12 +16,13 @@ from torch.random import fork_rng
 
 from qunlearn.data import Batch, Loader
 from qunlearn.data.draw import generator
-from qunlearn.errors import Failure
 from qunlearn.quant import fused, using_running_averages
 from qunlearn.training.config import OptimizerConfig
-from qunlearn.training.devices import compiles
+from qunlearn.training.devices import check_compiler, compiles
+from qunlearn.training.nonsense import refuse_nonsense, report_collapse
 from qunlearn.training.optimizer import learning_rate, make_optimizer
 from qunlearn.training.progress import Progress
+from qunlearn.training.resume import Keeper, State
 
 Scalars = Mapping[str, Tensor]
 """What a step reports, still on the device: waiting for a number would stall it."""
@@ -31,9 +32,10 @@ Scalars = Mapping[str, Tensor]
 class Objective:
     """What to learn: `gradients(epoch, step)` leaves gradients in `.grad` and reports numbers.
 
-    It must depend on nothing but the model, the epoch and the step, so that a run can go on from
-    any step. The other three are there for methods that need them; what `report` returns stands in
-    the epoch's row of the history.
+    It must depend on nothing but the model, the epoch, the step and what `before_epoch` finds out,
+    so that a run can go on from any step. The others are there for methods that need them; what
+    `report` returns stands in the epoch's row of the history. An objective that remembers something
+    within an epoch gives it as `state`, and gets it back by `restore` when a run goes on.
     """
 
     steps: int
@@ -41,6 +43,8 @@ class Objective:
     before_epoch: Callable[[int], None] = lambda epoch: None
     after_step: Callable[[], None] = lambda: None
     report: Callable[[], Mapping[str, Any]] = dict
+    state: Callable[[], Mapping[str, Tensor]] = dict
+    restore: Callable[[Mapping[str, Tensor]], None] = lambda state: None
 
 
 def cross_entropy(
@@ -104,47 +108,77 @@ def optimize(
     prepare: Callable[[], None] = lambda: None,
     watch: Callable[[], Mapping[str, float]] = dict,
     on_epoch: Callable[[dict[str, Any]], None] = lambda row: None,
+    keeper: Keeper | None = None,
 ) -> None:
     """Run the loop: `objective` gets the model as the devices see it, and says what a step learns.
 
     `values` is how many numbers make one sample; it tells whether compiling would pay. `prepare` is
     called once the model is on its device and in training mode, before anything else.
     After each epoch, `watch` may measure more on the first process, outside of the time that is
-    taken, and `on_epoch` gets the row of all numbers.
+    taken, and `on_epoch` gets the row of all numbers. Where `keeper` has kept a state, the loop
+    goes on from there, and `on_epoch` gets the rows before it again.
     """
     model.to(fabric.device).train()
     _arrange(model, fastest_layout(model))
     prepare()
-    wrapped, optimizer = fabric.setup(model, make_optimizer(model, config))
+    plain = make_optimizer(model, config)
+    wrapped, optimizer = fabric.setup(model, plain)
     goal = objective(wrapped)
-    shown = fabric.is_global_zero
-    seconds = 0.0
     work = config.epochs * goal.steps
-    compiled = compiles(fabric, work * config.batch_size * values)
-    with fork_rng(), fused(compiled), Progress(title, work, shown) as progress:
-        for epoch in range(config.epochs):
-            started = time.perf_counter()
-            goal.before_epoch(epoch)
-            totals: dict[str, Tensor] = {}
-            for step in range(goal.steps):
-                rate = learning_rate(config, goal.steps, epoch, step)
+    kept = keeper.restore(model, plain, fabric) if keeper else None
+    now = kept or State(compiled=compiles(fabric, work * config.batch_size * values))
+    if kept:
+        check_compiler(kept.compiled)
+        goal.restore(kept.own)
+    first = fabric.is_global_zero
+
+    def keep() -> None:
+        if keeper and first:
+            keeper.keep(now, model, plain, fabric)
+
+    for row in now.rows if kept else ():
+        on_epoch(row)
+    with fork_rng(), fused(now.compiled), Progress(title, work, first) as progress:
+        progress.advance(now.epoch * goal.steps + now.step)
+        while now.epoch < config.epochs:
+            started = time.perf_counter() - now.seconds
+            if now.step == 0:
+                goal.before_epoch(now.epoch)
+            while now.step < goal.steps:
+                rate = learning_rate(config, goal.steps, now.epoch, now.step)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
                 optimizer.zero_grad()
-                _seed(config.seed, epoch, step, fabric.global_rank)
-                scalars = goal.gradients(epoch, step)
+                _seed(config.seed, now.epoch, now.step, fabric.global_rank)
+                scalars = goal.gradients(now.epoch, now.step)
+                refuse_nonsense(
+                    model,
+                    scalars,
+                    partial(goal.gradients, now.epoch, now.step),
+                    f"epoch {now.epoch + 1}, step {now.step + 1}",
+                    scaled=loss_scaler(fabric) is not None,
+                )
                 optimizer.step()
                 goal.after_step()
                 for name, value in scalars.items():
-                    totals[name] = totals.get(name, torch.zeros_like(value)) + value
+                    now.totals[name] = now.totals.get(name, torch.zeros_like(value)) + value
                 progress.advance()
-            means = {name: float(_total(fabric, t)) / goal.steps for name, t in totals.items()}
-            _refuse_nonsense(means, epoch)
-            seconds += time.perf_counter() - started
-            numbers = means | dict(watch() if shown else {})
+                now.step += 1
+                # Several processes keep no state within an epoch: each has sums of its own.
+                if keeper and fabric.world_size == 1 and now.step < goal.steps and keeper.due():
+                    now.seconds, now.own = time.perf_counter() - started, goal.state()
+                    keep()
+            means = {n: float(_total(fabric, t)) / goal.steps for n, t in now.totals.items()}
+            now.seconds = time.perf_counter() - started
+            numbers = means | dict(watch() if first else {})
             progress.show(numbers)
-            row = {"epoch": epoch + 1, "lr": rate, **numbers, "seconds": round(seconds, 3)}
-            on_epoch(row | {"compiled": compiled} | dict(goal.report()))
+            row = {"epoch": now.epoch + 1, "lr": rate, **numbers, "seconds": round(now.seconds, 3)}
+            row |= {"compiled": now.compiled} | dict(goal.report()) | report_collapse(model)
+            on_epoch(row)
+            now.rows.append(row)
+            now.epoch, now.step, now.totals, now.own = now.epoch + 1, 0, {}, {}
+            if now.epoch == config.epochs or (keeper and keeper.due(epoch_ended=True)):
+                keep()
     # As a loaded model will be, so that both give the same outputs to the last bit.
     _arrange(model, torch.contiguous_format)
 
@@ -181,20 +215,16 @@ def to_device(fabric: Fabric, batch: Batch, layout: torch.memory_format) -> tupl
 
 def loss_scale(fabric: Fabric) -> float:
     """What the loss, and so every gradient, is multiplied by before a step in 16 bits; else 1."""
-    scaler = getattr(fabric._precision, "scaler", None)
+    scaler = loss_scaler(fabric)
     return 1.0 if scaler is None else float(scaler.get_scale())
+
+
+def loss_scaler(fabric: Fabric) -> Any:
+    """What scales the loss in 16 bits; None in 32."""
+    return getattr(fabric._precision, "scaler", None)
 
 
 def _total(fabric: Fabric, value: Tensor) -> Tensor:
     total = fabric.all_reduce(value, reduce_op="sum")
     assert isinstance(total, Tensor)
     return total
-
-
-def _refuse_nonsense(means: Mapping[str, float], epoch: int) -> None:
-    for name, value in means.items():
-        if not math.isfinite(value):
-            raise Failure(
-                f"The {name} became {value} in epoch {epoch + 1}; lower the learning rate (lr) or "
-                "add warm-up. The history of the epochs before is kept, the model is not."
-            )

@@ -30,6 +30,7 @@ from qunlearn.training.config import (
 from qunlearn.training.devices import leave_together, make_fabric
 from qunlearn.training.evaluate import figures, load_data, predictions
 from qunlearn.training.loop import cross_entropy, optimize
+from qunlearn.training.resume import Keeper, fingerprint
 
 
 def train(
@@ -40,6 +41,7 @@ def train(
     on_epoch: Callable[[dict[str, Any]], None] = lambda row: None,
     fabric: Fabric | None = None,
     title: str = "training",
+    checkpoint: Path | None = None,
     **settings: Any,
 ) -> nn.Module:
     """Train a model on one part of a split, in place, and return it in eval mode.
@@ -51,6 +53,7 @@ def train(
         on_epoch: Gets a row of numbers after each epoch.
         fabric: Devices and precision; one processor or GPU in 32 bits by default.
         title: What the progress bar says.
+        checkpoint: A file to keep the state in now and then; where it is there, go on from it.
         **settings: Those of `OptimizerConfig`, such as `epochs=10, lr=0.05`.
 
     Example:
@@ -75,13 +78,17 @@ def train(
         title=title,
         values=split.data.images[0].numel(),
         on_epoch=on_epoch,
+        keeper=Keeper(checkpoint, fingerprint(model, config, index)) if checkpoint else None,
     )
     return model.eval()
 
 
-def train_run(config: TrainConfig, out: Path) -> Run:
-    """Train as the settings say and keep everything in the folder `out`."""
-    Run.check_free(out)
+def train_run(config: TrainConfig, out: Path, *, resume: bool = False) -> Run:
+    """Train as the settings say and keep everything in the folder `out`.
+
+    With `resume`, go on with the run that was begun there, if there is one.
+    """
+    Run.check_free(out, resume)
     quant = quant_spec(config)
     fabric = make_fabric(config)
     data = load_data(config)
@@ -90,16 +97,17 @@ def train_run(config: TrainConfig, out: Path) -> Run:
     model = starting_model(config, spec, quant, split)
     # Whatever is wrong is said before writing.
     check_fits(model, data, split.train, config, config.devices)
-    run = Run.begin(out, config.to_dict(), split.to_json())
-    work = partial(
-        train_into,
-        run=run,
-        model=model,
-        split=split,
-        header=header_of(spec, quant, split),
-        settings={name: getattr(config, name) for name in OptimizerConfig.model_fields},
-    )
-    fabric.launch(work)
+    with Run.writing(out, config.to_dict(), split.to_json(), resume) as run:
+        if not Run.is_complete(out):
+            work = partial(
+                train_into,
+                run=run,
+                model=model,
+                split=split,
+                header=header_of(spec, quant, split),
+                settings={name: getattr(config, name) for name in OptimizerConfig.model_fields},
+            )
+            fabric.launch(work)
     return run
 
 
@@ -117,24 +125,31 @@ def train_into(
     if fabric.world_size > 1:
         model = copy.deepcopy(model)  # child processes get it in shared memory
     first = fabric.is_global_zero
-    started = time.perf_counter()
+    rows: list[dict[str, Any]] = []
+
+    def keep(row: dict[str, Any]) -> None:
+        rows.append(row)
+        if first:
+            run.append_history(row)
+
     if settings["epochs"]:
         train(
             model,
             split,
-            on_epoch=run.append_history if first else lambda row: None,
+            on_epoch=keep,
             fabric=fabric,
             title=f"training {header.model.name}",
+            checkpoint=run.checkpoint_path,
             **settings,
         )
-    trained = time.perf_counter()
     if first:
+        started = time.perf_counter()
         save(run, model, header)
         logits = predictions(model, split)
         run.write_predictions(logits)
         run.write_metrics(figures(logits, split))
-        done = time.perf_counter()
-        seconds = {"training": trained - started, "evaluation": done - trained}
+        training = rows[-1]["seconds"] if rows else 0.0
+        seconds = {"training": training, "evaluation": time.perf_counter() - started}
         rounded = {name: round(value, 3) for name, value in seconds.items()}
         run.finish({"seconds": rounded, **info})
     leave_together(fabric)

@@ -1,0 +1,121 @@
+"""Small requests: are a few forgotten samples as unknown afterwards as a Retrain finds them?
+
+    python benchmarks/small_requests.py OUT --original ORIGINAL [--requests 30] [--size 10]
+
+OUT is a folder that `qunlearn compare ORIGINAL --random 0.1` has written. Its Retrains never saw
+the forgotten tenth, so they judge every request for a part of it: each request takes `size` samples
+of the tenth, and the original forgets them alone, by the defaults. (A Retrain without those alone
+would have a ninth more to learn from; so the judge is slightly too unsure.) Each request is kept as
+a line of JSON, and the study goes on from what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qunlearn.data import Split
+from qunlearn.data.draw import generator
+from qunlearn.methods import forget
+from qunlearn.metrics import auc, margin
+from qunlearn.store.run import Run
+from qunlearn.training.checkpoint import load
+from qunlearn.training.config import ComputeConfig
+from qunlearn.training.devices import make_fabric
+from qunlearn.training.evaluate import figures, measured_before, predictions, split_of
+from qunlearn.training.inference import predict
+
+RESULTS = Path(__file__).parent / "results" / "small_requests"
+
+
+def confidence(logits: Tensor, labels: Tensor) -> Tensor:
+    """How sure of the truth."""
+    return margin(logits, labels).sigmoid()
+
+
+def request(original: Run, tenth: Split, retrains: list[Run], rows: Tensor) -> dict[str, Any]:
+    """Forget the samples at these places of the tenth, and measure."""
+    data, index = tenth.data, tenth.forget[rows]
+    whole = Split.from_json(original.split, data)
+    split = whole.forget_ids([data.ids[i] for i in index.tolist()])
+    model = load(original.path)
+    recipe = {name: original.config[name] for name in ("batch_size", "weight_decay", "momentum")}
+    fabric = make_fabric(ComputeConfig(threads=1))
+    result = forget(model, split, fabric=fabric, **recipe)
+    labels = data.labels[index]
+    before = measured_before(original, model, whole, split)
+    after = figures(predictions(result.model, split), split)
+    return {
+        "ids": [data.ids[i] for i in index.tolist()],
+        "before": confidence(predict(model, data, index), labels).tolist(),
+        "after": confidence(predict(result.model, data, index), labels).tolist(),
+        "retrains": [confidence(r.predictions["forget"][rows], labels).tolist() for r in retrains],
+        "moved": {name: after[name] - before[name] for name in ("RA", "TA")},
+        "calibration": result.found["calibration"],
+        "seconds": result.seconds,
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """All requests pooled."""
+    after = torch.tensor([value for row in rows for value in row["after"]])
+    before = torch.tensor([value for row in rows for value in row["before"]])
+    each = zip(*(row["retrains"] for row in rows), strict=True)
+    judges = [torch.tensor([value for part in judge for value in part]) for judge in each]
+    return {
+        "requests": len(rows),
+        "samples": len(after),
+        "confidence": {
+            "before": float(before.mean()),
+            "after": float(after.mean()),
+            "retrains": [float(judge.mean()) for judge in judges],
+        },
+        # 0.5: nobody can tell the forgotten samples from a Retrain's; between two Retrains: chance.
+        "auc": {
+            "before": [auc(before, judge) for judge in judges],
+            "after": [auc(after, judge) for judge in judges],
+            "between retrains": auc(judges[0], judges[1]) if len(judges) > 1 else None,
+        },
+        "moved": {
+            name: sum(row["moved"][name] for row in rows) / len(rows) for name in ("RA", "TA")
+        },
+        "furthest": {
+            name: max((row["moved"][name] for row in rows), key=abs) for name in ("RA", "TA")
+        },
+        "seconds": sum(row["seconds"] for row in rows) / len(rows),
+    }
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("out", type=Path)
+    words.add_argument("--original", type=Path, required=True)
+    words.add_argument("--requests", type=int, default=30)
+    words.add_argument("--size", type=int, default=10)
+    words.add_argument("--data-dir", type=Path)
+    given = words.parse_args()
+    original = Run.open(given.original)
+    retrains = [Run.open(path) for path in sorted((given.out / "cells" / "retrain").glob("seed*"))]
+    tenth = split_of(retrains[0], given.data_dir)
+    order = torch.from_numpy(generator("small requests", 0).permutation(len(tenth.forget)))
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    file = RESULTS / f"{given.size}-samples.jsonl"
+    rows = [json.loads(line) for line in file.open()] if file.exists() else []
+    for number in range(len(rows), given.requests):
+        chosen = order[number * given.size : (number + 1) * given.size].sort().values
+        rows.append(request(original, tenth, retrains, chosen))
+        with file.open("a") as kept:
+            kept.write(json.dumps(rows[-1]) + "\n")
+        print(number, rows[-1]["moved"], flush=True)
+    result = summary(rows)
+    (RESULTS / f"{given.size}-samples.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
