@@ -54,7 +54,7 @@ def exported(net, x, tmp_path):
 def test_convolutions_in_integers_compute_the_same(tmp_path, quantizer, bits, per_channel):
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(3, 5, 3, padding=1),
+        nn.Conv2d(3, 5, 3, padding="same"),
         nn.BatchNorm2d(5),
         nn.ReLU(),
         nn.Conv2d(5, 6, (3, 2), stride=(2, 1), padding=(2, 1), dilation=(2, 1)),

@@ -26,7 +26,7 @@ from qunlearn.training.checkpoint import Header, load
 from qunlearn.training.evaluate import check_reference, evaluate, origin_of, split_of
 
 FLOAT = 32
-DAMAGED = 20.0
+DAMAGED = 30.0
 """A network that loses so many points of RA by the rounding says nothing of what it remembers."""
 SMALLEST = 2.0
 """Recoveries of so many points are not spoken of."""

@@ -24,6 +24,8 @@ Array = NDArray[Any]
 MOST_PRODUCT = 16383
 """Processors without VNNI add two products of codes in 16 bits, and cut off what is beyond."""
 
+GEOMETRY = ("pads", "strides", "dilations")
+
 
 @dataclass(frozen=True)
 class Codes:
@@ -88,7 +90,7 @@ def layer_of(node: Any) -> Layer | None:
     first = None if back is None else maker(back.inputs[0], "QuantizeLinear")
     codes = None if first is None else codes_of(first)
     found = whole(node.inputs[1])
-    if codes is None or found is None or node.attributes["group"].as_int() != 1:
+    if codes is None or found is None or not plain(node):
         return None
     weight, scale = found
     bias = numbers(node.inputs[2]) if len(node.inputs) > 2 else 0
@@ -101,6 +103,13 @@ def layer_of(node: Any) -> Layer | None:
     if weight.min() < -128 or weight.max() > 127:
         return None  # 8 bits whose -128 BatchNorm turns over, or PACT's 8 bits and a half step
     return Layer(node, first, codes, weight, scale, bias, end)
+
+
+def plain(node: Any) -> bool:
+    """Whether a convolution is one product: not of groups, and with its padding in numbers."""
+    given = node.attributes
+    padded = given["auto_pad"].as_string() == "NOTSET" if "auto_pad" in given else True
+    return padded and all(key in given for key in GEOMETRY) and given["group"].as_int() == 1
 
 
 def whole(value: Any) -> tuple[Array, Array] | None:
@@ -179,8 +188,7 @@ def _patches(layer: Layer, codes: Any) -> Any:
 
 def places(sizes: Sequence[int], outputs: Sequence[int], layer: Layer) -> Array:
     """A row for each output with the numbers of the pixels that it sees; the last lies outside."""
-    keys = ("pads", "strides", "dilations")
-    pads, strides, dilations = (layer.node.attributes[key].as_ints() for key in keys)
+    pads, strides, dilations = (layer.node.attributes[key].as_ints() for key in GEOMETRY)
     count = int(np.prod(sizes))
     around = list(zip(pads[: len(sizes)], pads[len(sizes) :], strict=True))
     numbers = np.pad(np.arange(count).reshape(sizes), around, constant_values=count)

@@ -62,7 +62,10 @@ def session_of(content: bytes, name: str) -> Any:
         return runtime.InferenceSession(content, options, ["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has a class for each way in which a file is wrong
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{name!r} is not an ONNX file that can be run here: {reason}") from None
+        raise UserError(
+            f"{name!r} is not an ONNX file that can be run here ({reason.rstrip('.')}); name one that "
+            "`qunlearn export` wrote."
+        ) from None
 
 
 def _about(metadata: dict[str, str], name: str) -> dict[str, Any]:
