@@ -75,8 +75,9 @@ def scored(fa, mia, ra=99.0, ta=70.0):
     ("row", "retrains", "says"),
     [
         (scored(75, 40), scored(75, 40), "stays forgotten: nothing comes back"),
-        (scored(85, 40), scored(74, 40), "comes undone: FA at 2 bits gives 11.0 points"),
+        (scored(85, 40), scored(74, 40), "comes undone: FA at 2 bits gives 10.0 points"),
         (scored(85, 40), scored(85, 40), "stays forgotten"),  # Retrain does the same
+        (scored(70, 40), scored(60, 45), "stays forgotten: nothing"),  # Retrain is harmed more
         (scored(75, 20), scored(75, 40), "comes undone: MIA at 2 bits gives 20.0 points"),
         (scored(99, 0, ra=50.0), scored(75, 40), "cannot be told"),
     ],
@@ -88,6 +89,12 @@ def test_the_verdict_takes_off_what_retrain_does_too(row, retrains, says):
         "reference": {"trained": scored(75, 40), "rows": {"2": retrains}},
     }
     assert says in verdict(found, samples=450)
+
+
+def test_what_was_not_forgotten_does_not_stay_forgotten():
+    mark = {"trained": scored(75, 40), "rows": {"8": scored(75, 40)}}
+    found = {"trained": scored(98, 5), "rows": {"8": scored(98, 5)}, "reference": mark}
+    assert verdict(found, samples=450).startswith("It had not forgotten to begin with, FA 23.0")
 
 
 def test_without_retrain_new_samples_are_the_mark():

@@ -167,23 +167,27 @@ def verdict(found: Mapping[str, Any], samples: int) -> str:
             f"where chance allows {chance:.1f}."
         )
     most = f"at most {worst:.1f} points come back, in {where}" if where else "nothing comes back"
-    return f"It stays forgotten: {most}, {beyond} ({chance:.1f} may be chance), {usable}."
+    told = f"{most}, {beyond} ({chance:.1f} may be chance), {usable}."
+    mark = found.get("reference", {"trained": found["trained"]})["trained"]
+    if (ahead := found["trained"]["FA"] - mark["FA"]) > chance:
+        return f"It had not forgotten to begin with, FA {ahead:.1f} points above Retrain's: {told}"
+    return f"It stays forgotten: {told}"
 
 
 def recovered(found: Mapping[str, Any], width: str) -> Row:
-    """By how many points rounding brings memory back: forgotten samples right, or recognised.
+    """By how many points memory comes back: forgotten samples right again, or recognised again.
 
-    Less is taken off: what Retrain, or without it the accuracy on new samples, changes by.
+    It must be more than with the trained bits, and more than Retrain shows at that width, since
+    rounding harms any network; without Retrain, more than new samples gain.
     """
     now, then = found["rows"][width], found["trained"]
     rise = now["FA"] - then["FA"]
     if "reference" not in found:
-        return {"FA": rise - (now["TA"] - then["TA"])}
-    mark = found["reference"]
-    other, before = mark["rows"][width], mark["trained"]
+        return {"FA": rise - max(0.0, now["TA"] - then["TA"])}
+    retrain = found["reference"]["rows"][width]
     return {
-        "FA": rise - (other["FA"] - before["FA"]),
-        "MIA": (then["MIA"] - now["MIA"]) - (before["MIA"] - other["MIA"]),
+        "FA": min(rise, now["FA"] - retrain["FA"]),
+        "MIA": min(then["MIA"], retrain["MIA"]) - now["MIA"],
     }
 
 

@@ -61,9 +61,9 @@ def session_of(content: bytes, name: str) -> Any:
     try:
         return runtime.InferenceSession(content, options, ["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has a class for each way in which a file is wrong
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0].rstrip(".")
         raise UserError(
-            f"{name!r} is not an ONNX file that can be run here ({reason.rstrip('.')}); name one that "
+            f"{name!r} is not an ONNX file that can be run here ({reason}); name one that "
             "`qunlearn export` wrote."
         ) from None
 
