@@ -94,7 +94,9 @@ def test_the_verdict_takes_off_what_retrain_does_too(row, retrains, says):
 def test_what_was_not_forgotten_does_not_stay_forgotten():
     mark = {"trained": scored(75, 40), "rows": {"8": scored(75, 40)}}
     found = {"trained": scored(98, 5), "rows": {"8": scored(98, 5)}, "reference": mark}
-    assert verdict(found, samples=450).startswith("It had not forgotten to begin with, FA 23.0")
+    assert verdict(found, samples=450).startswith(
+        "It had not wholly forgotten to begin with, FA 23.0"
+    )
 
 
 def test_without_retrain_new_samples_are_the_mark():

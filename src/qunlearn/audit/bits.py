@@ -170,7 +170,8 @@ def verdict(found: Mapping[str, Any], samples: int) -> str:
     told = f"{most}, {beyond} ({chance:.1f} may be chance), {usable}."
     mark = found.get("reference", {"trained": found["trained"]})["trained"]
     if (ahead := found["trained"]["FA"] - mark["FA"]) > chance:
-        return f"It had not forgotten to begin with, FA {ahead:.1f} points above Retrain's: {told}"
+        above = f"FA {ahead:.1f} points above Retrain's"
+        return f"It had not wholly forgotten to begin with, {above}: {told}"
     return f"It stays forgotten: {told}"
 
 
