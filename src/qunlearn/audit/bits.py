@@ -148,15 +148,16 @@ def requantized(model: nn.Module, quant: QuantSpec, bits: int) -> nn.Module:
 
 def verdict(found: Mapping[str, Any], samples: int) -> str:
     """One sentence: whether what was forgotten comes back, and where most."""
-    chance = max(SMALLEST, half_width(found["trained"]["FA"], samples))
-    worst, where, seen = 0.0, "", 0
+    trained = found["trained"]
+    allowed = {name: max(SMALLEST, half_width(trained[name], samples)) for name in SCORES}
+    worst, chance, where, seen = 0.0, allowed["FA"], "", 0
     for width, row in found["rows"].items():
-        if row["RA"] < found["trained"]["RA"] - DAMAGED:
+        if row["RA"] < trained["RA"] - DAMAGED:
             continue
         seen += 1
         for name, back in recovered(found, width).items():
-            if back > worst:
-                worst, where = back, f"{name} {_named(width)}"
+            if back > 0 and (not where or back - allowed[name] > worst - chance):
+                worst, chance, where = back, allowed[name], f"{name} {_named(width)}"
     beyond = "beyond what Retrain shows" if "reference" in found else "beyond that of new samples"
     usable = f"at the {seen} of {len(found['rows'])} widths that leave the network usable"
     if not seen:
@@ -168,8 +169,8 @@ def verdict(found: Mapping[str, Any], samples: int) -> str:
         )
     most = f"at most {worst:.1f} points come back, in {where}" if where else "nothing comes back"
     told = f"{most}, {beyond} ({chance:.1f} may be chance), {usable}."
-    mark = found.get("reference", {"trained": found["trained"]})["trained"]
-    if (ahead := found["trained"]["FA"] - mark["FA"]) > chance:
+    mark = found.get("reference", found)["trained"]
+    if (ahead := trained["FA"] - mark["FA"]) > allowed["FA"]:
         above = f"FA {ahead:.1f} points above Retrain's"
         return f"It had not wholly forgotten to begin with, {above}: {told}"
     return f"It stays forgotten: {told}"
