@@ -9,7 +9,7 @@ import qunlearn
 ROOT = Path(qunlearn.__file__).parent
 ORDER = (
     *("store", "quant", "models", "data", "gradients", "metrics", "training", "methods"),
-    *("export", "study", "report", "cli"),
+    *("export", "audit", "study", "report", "cli"),
 )
 
 

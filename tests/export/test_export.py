@@ -97,6 +97,30 @@ def test_networks_as_other_people_write_them(tmp_path, name):
         torch.testing.assert_close(run(exported.path, x), net(x), atol=1e-4, rtol=1e-4)
 
 
+class Sequence(nn.Module):
+    """Linear layers over a sequence, with a bias and without."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.mix = nn.Linear(64, 64), nn.Linear(64, 64, bias=False)
+        self.head = nn.Linear(64, 10, bias=False)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.mix(torch.relu(self.first(x)))).mean(1))
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+@pytest.mark.parametrize("target", ["compact", "fast"])
+def test_linear_layers_over_a_sequence_are_summed_in_floats(tmp_path, bits, target):
+    torch.manual_seed(0)
+    x = torch.randn(16, 8, 64)
+    net = qu.quantize(Sequence(), qu.QuantSpec(bits, 4))
+    qu.calibrate(net.eval(), x)
+    exported = export_onnx(net, tmp_path / "net.onnx", x, target=target)
+    with torch.no_grad():
+        torch.testing.assert_close(run(exported.path, x), net(x), atol=1e-5, rtol=1e-5)
+
+
 def test_full_precision(tmp_path):
     net, x = network(), torch.randn(20, 1, 8, 8)
     exported = export_onnx(net, tmp_path / "net.onnx", x)
@@ -163,7 +187,7 @@ class Fixed(nn.Module):
         (lambda: nn.Sequential(nn.Flatten(), nn.LSTM(64, 10)), {}, "output is tuple"),
         (lambda: network(qu.QuantSpec(weights=2)), {"opset": 21}, "2-bit weights of '3'.*25"),
         (network, {"opset": 20}, "Opset 20 is too old.*21"),
-        (network, {"target": "small"}, "Unknown target 'small'.*compact"),
+        (network, {"target": "small"}, "Unknown target 'small'.*compact, fast"),
         (network, {"preprocess": True}, "give a split"),
         (lambda: qu.quantize(nn.Conv2d(1, 1, 3), qu.QuantSpec()), {}, "not started"),
     ],

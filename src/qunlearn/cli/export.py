@@ -21,12 +21,14 @@ def command(
 ) -> None:
     """Write a run's network as an ONNX file, and check that it computes the same.
 
-    Standard operators only, any number of images at a time, weights stored at their bits. The file
-    is run in ONNX Runtime on test samples and compared with the network; if it is not the same,
-    nothing is kept.
+    Standard operators only, any number of images at a time. The target compact stores weights at
+    their bits; fast makes ONNX Runtime convolve in integers. The file is run in ONNX Runtime on
+    test samples and compared with the network; if it is not the same, nothing is kept.
 
     Examples:
       qunlearn export runs/oeu --out model.onnx
+
+      qunlearn export runs/oeu --target fast --out fast.onnx
 
       qunlearn evaluate runs/oeu --onnx model.onnx
     """
@@ -47,7 +49,12 @@ def command(
     if json:
         print_json({"run": str(run), **asdict(exported)})
     else:
+        integer = (
+            f", {exported.integer_convolutions} of {exported.convolutions} convolutions in integers"
+            if settings.target == "fast"
+            else ""
+        )
         typer.echo(
-            f"{out}: {exported.bytes:,} bytes, {exported.target}, opset {exported.opset}. "
+            f"{out}: {exported.bytes:,} bytes, {exported.target}, opset {exported.opset}{integer}. "
             f"{exported.agreement}."
         )

@@ -22,7 +22,9 @@ COMMANDS = {
     "methods": "List the methods of forgetting, with their settings.",
     "explain": "Show where forgetting and retaining were in conflict.",
     "evaluate": "Measure a run on every part of its split, and beside a retrained one.",
+    "audit": "Look further for what a run still remembers.",
     "export": "Write a run's network as an ONNX file, and check that it computes the same.",
+    "predict": "Name what is in images, with an exported ONNX file.",
     "check": "Tell whether a run is whole, and what is wrong where it is not.",
     "describe": "Show a run's layers, bits, scales and size.",
     "demo": "See it work on embedded data, in about a minute.",
@@ -78,7 +80,11 @@ def application(arguments: list[str]) -> typer.Typer:
         raise unknown("command", called, COMMANDS)
     for name, summary in COMMANDS.items():
         if name == called:
-            app.command(name)(import_module(f"qunlearn.cli.{name}").command)
+            module = import_module(f"qunlearn.cli.{name}")
+            if hasattr(module, "app"):  # a command with commands of its own
+                app.add_typer(module.app, name=name)
+            else:
+                app.command(name)(module.command)
         else:
             app.command(name, help=summary)(lambda: None)
     return app

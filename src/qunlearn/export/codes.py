@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.quant import Quantizer
-from qunlearn.quant.layers import QuantLayer
+from qunlearn.quant.layers import QuantLayer, QuantLinear
 
 
 @torch.library.custom_op("qunlearn::rounded", mutates_args=())
@@ -80,6 +80,21 @@ class WeightCodes(nn.Module):
         return values if self.rest is None else values + self.rest
 
 
+class RowsLinear(QuantLinear):
+    """A linear layer that sees a matrix and has a bias, and so is written as Gemm.
+
+    Of a product of more dimensions ONNX Runtime makes one that rounds its input to 8 bits; of 2-bit
+    codes that it has to turn over first, an error.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply all rows at once."""
+        if x.dim() == 2:
+            return super().forward(x)
+        rows = super().forward(x.reshape(-1, x.shape[-1]))
+        return rows.reshape(*x.shape[:-1], rows.shape[-1])
+
+
 @torch.no_grad()
 def with_codes(model: nn.Module) -> nn.Module:
     """A copy of the model, in eval mode on the processor, that computes from integer codes."""
@@ -90,6 +105,10 @@ def with_codes(model: nn.Module) -> nn.Module:
             if isinstance(weight, Quantizer):
                 layer.weight_quantizer = WeightCodes(weight, layer.weight)
                 layer.weight = None
+                if isinstance(layer, QuantLinear):
+                    layer.__class__ = RowsLinear
+                    if layer.bias is None:
+                        layer.bias = nn.Parameter(torch.zeros(layer.out_features), False)
             if isinstance(inputs, Quantizer):
                 layer.activation_quantizer = InputCodes(inputs)
     return model

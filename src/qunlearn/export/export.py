@@ -16,7 +16,8 @@ from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.export.agreement import Agreement, outputs
 from qunlearn.export.codes import weight_bits, with_codes
 from qunlearn.export.extra import needed
-from qunlearn.export.graph import to_bytes, to_graph
+from qunlearn.export.graph import clean, narrow, to_bytes, to_graph
+from qunlearn.export.integer import in_integers
 from qunlearn.export.network import FORMAT, KEY, OnnxNetwork
 from qunlearn.quant import Quantizer
 from qunlearn.store.files import write_bytes
@@ -25,10 +26,10 @@ from qunlearn.training.checkpoint import Header, load
 from qunlearn.training.evaluate import split_of
 from qunlearn.training.inference import evaluating
 
-Target = Literal["compact"]
+Target = Literal["compact", "fast"]
 
-LEAST_AGREEMENT: dict[str, float] = {"compact": 99.5}
-"""The percentage of samples that must get the same class, for each target."""
+LEAST_AGREEMENT = 99.5
+"""The percentage of samples that must get the same class."""
 
 OLDEST, SINCE = 21, {2: 25}
 """The oldest opset written, and those that codes of fewer bits came with."""
@@ -43,6 +44,8 @@ class Exported:
         bytes: Its size.
         target: What it was made for.
         opset: The version of ONNX's operators that it needs.
+        integer_convolutions: How many are computed in integers.
+        convolutions: Of how many.
         agreement: How alike it and the model are, as run by ONNX Runtime.
     """
 
@@ -50,6 +53,8 @@ class Exported:
     bytes: int
     target: str
     opset: int
+    integer_convolutions: int
+    convolutions: int
     agreement: Agreement
 
 
@@ -71,7 +76,8 @@ def export_onnx(
         model: Any model of images to logits, quantized or not; it is not changed.
         path: The new file.
         samples: Real ones to compare on: a split, whose test part is taken, or network inputs.
-        target: "compact" stores weights at their bits, in 2, 4 or 8.
+        target: "compact" stores weights at their bits, in 2, 4 or 8; "fast" convolves in integers
+            of 8 where weight and input are rounded.
         preprocess: Let the file normalise by itself, so that it takes pixels; needs a split.
         most_samples: How many samples to compare on, if there are as many.
         least_agreement: The percentage that must get the same class: 99.5 by default.
@@ -93,7 +99,7 @@ def export_onnx(
     for package in ("onnx", "onnxscript", "onnxruntime"):
         needed(package)
     check_free(path)
-    opset = _checked_opset(opset, weight_bits(model))
+    opset = _checked_opset(opset, weight_bits(model) if target == "compact" else {})
     if any(isinstance(q, Quantizer) and not q.initialised for q in model.modules()):
         raise UserError(
             "The model's quantizers have not started yet, so that there are no codes to export; "
@@ -112,12 +118,19 @@ def export_onnx(
         network = _Normalised(network, samples)
         example = samples.data.images[:1].repeat(2, 1, 1, 1)
     graph = to_graph(network, example, opset)
+    convolutions = sum(node.op_type == "Conv" for node in graph.graph)
+    integer = 0
+    if target == "compact":
+        narrow(graph, opset)
+    else:
+        integer = in_integers(graph.graph)
+        clean(graph)
     stated = {"format": FORMAT, "target": target, "preprocessing": preprocess, **described}
     stated |= about or {}
     graph.metadata_props[KEY] = json.dumps(stated)
     found = outputs(OnnxNetwork(to_bytes(graph)), inputs)
     agreement = Agreement.of(expected, found)
-    least = LEAST_AGREEMENT[target] if least_agreement is None else least_agreement
+    least = LEAST_AGREEMENT if least_agreement is None else least_agreement
     if not agreement.top1 >= least:
         raise Failure(
             f"The exported file is not the same model: {agreement}, and {least:g} % are wanted; "
@@ -126,7 +139,7 @@ def export_onnx(
     graph.metadata_props[KEY] = json.dumps({**stated, "agreement": asdict(agreement)})
     content = to_bytes(graph)
     write_bytes(path, content)
-    return Exported(path, len(content), target, opset, agreement)
+    return Exported(path, len(content), target, opset, integer, convolutions, agreement)
 
 
 def export_run(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import qunlearn.export.codes  # noqa: F401  (it makes the operators known)
 from qunlearn.errors import UserError
 from qunlearn.export.extra import needed
+from qunlearn.export.nodes import constant
 
 INPUT, OUTPUT = "images", "logits"
 
@@ -24,19 +25,25 @@ NEWEST_TYPES = {25: 13, 23: 11, 21: 10}
 
 
 def to_graph(model: nn.Module, example: Tensor, opset: int) -> Any:
-    """The model as an onnx-ir model with a dynamic batch, codes at their bits, nothing private."""
+    """The model as an onnx-ir model with a dynamic batch, codes in 8 bits, nothing private."""
     needed("onnx"), needed("onnxscript")
     with _quiet():
         program = _program(model, example)
         graph = _translated(program, opset)
+    for node in graph.graph:
+        if node.op_type == "BatchNormalization":
+            _shorten(node)
+    graph.ir_version = next(v for least, v in NEWEST_TYPES.items() if opset >= least)
+    clean(graph)
+    return graph
+
+
+def narrow(graph: Any, opset: int) -> None:
+    """Store the codes of all weights at their bits."""
     for node in list(graph.graph):
         if node.op_type == "DequantizeLinear":
             _narrow(node, opset)
-        elif node.op_type == "BatchNormalization":
-            _shorten(node)
-    _clean(graph)
-    graph.ir_version = next(v for least, v in NEWEST_TYPES.items() if opset >= least)
-    return graph
+    clean(graph)
 
 
 def to_bytes(graph: Any) -> bytes:
@@ -121,8 +128,8 @@ def _narrow(node: Any, opset: int) -> None:
     values, zeros = codes.const_value.numpy(), zero.const_value.numpy()
     kind = _narrowest(np.append(values, zeros), opset)
     name = codes.name.removesuffix("_quantizer.codes")  # the weight's own
-    node.replace_input_with(0, _constant(node.graph, name, values.astype(kind)))
-    node.replace_input_with(2, _constant(node.graph, f"{name}.zero", zeros.astype(kind)))
+    node.replace_input_with(0, constant(node.graph, name, values.astype(kind)))
+    node.replace_input_with(2, constant(node.graph, f"{name}.zero", zeros.astype(kind)))
 
 
 def _narrowest(values: Any, opset: int) -> Any:
@@ -148,34 +155,20 @@ def _shorten(node: Any) -> None:
     shared = node.graph.initializers
     zeros, ones = f"zeros.{width}", f"ones.{width}"
     inputs = (
-        _constant(node.graph, f"{name}.factor", factor),
-        _constant(node.graph, f"{name}.summand", bias - mean * factor),
-        shared.get(zeros) or _constant(node.graph, zeros, np.zeros(width)),
-        shared.get(ones) or _constant(node.graph, ones, np.ones(width)),
+        constant(node.graph, f"{name}.factor", factor),
+        constant(node.graph, f"{name}.summand", bias - mean * factor),
+        shared.get(zeros) or constant(node.graph, zeros, np.zeros(width)),
+        shared.get(ones) or constant(node.graph, ones, np.ones(width)),
     )
     for position, value in enumerate(inputs, start=1):
         node.replace_input_with(position, value)
     node.attributes["epsilon"] = needed("onnx_ir").AttrFloat32("epsilon", 0.0)
 
 
-def _constant(graph: Any, name: str, values: Any) -> Any:
-    """A new stored tensor; of the name, if that is free."""
-    ir = needed("onnx_ir")
-    while name in graph.initializers:
-        name += "_"
-    wide = values.dtype == np.float64
-    tensor = ir.tensor(values.astype(np.float32) if wide else values, name=name)
-    kind = ir.TensorType(tensor.dtype)
-    value = ir.Value(name=name, shape=tensor.shape, type=kind, const_value=tensor)
-    graph.initializers[name] = value
-    return value
-
-
-def _clean(graph: Any) -> None:
+def clean(graph: Any) -> None:
     """Take out what nobody uses, and the paths and source lines that the exporter notes."""
-    for name, value in list(graph.graph.initializers.items()):
-        if not value.uses():
-            del graph.graph.initializers[name]
+    needed("onnx_ir").passes.common.RemoveUnusedNodesPass()(graph)
+    for value in graph.graph.initializers.values():
         value.metadata_props.clear()
     for node in graph.graph:
         node.metadata_props.clear()

@@ -26,17 +26,7 @@ class OnnxNetwork(nn.Module):
 
     def __init__(self, content: bytes, name: str = "the model"):
         super().__init__()
-        runtime = needed("onnxruntime")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = 3
-        try:
-            self.session = runtime.InferenceSession(content, options, ["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime has a class for each way in which a file is wrong
-            reason = str(error).strip().splitlines()[0]
-            raise UserError(
-                f"{name!r} is not an ONNX file that can be run here: {reason}"
-            ) from None
+        self.session = session_of(content, name)
         self.input = self.session.get_inputs()[0]
         self.about = _about(self.session.get_modelmeta().custom_metadata_map, name)
 
@@ -60,6 +50,22 @@ class OnnxNetwork(nn.Module):
         pixels = images * std + mean
         bytes_wanted = self.input.type == "tensor(uint8)"
         return (pixels * 255).round().to(torch.uint8) if bytes_wanted else pixels
+
+
+def session_of(content: bytes, name: str) -> Any:
+    """ONNX Runtime with a file in it, with as many threads as torch has."""
+    runtime = needed("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    try:
+        return runtime.InferenceSession(content, options, ["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has a class for each way in which a file is wrong
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise UserError(
+            f"{name!r} is not an ONNX file that can be run here ({reason}); name one that "
+            "`qunlearn export` wrote."
+        ) from None
 
 
 def _about(metadata: dict[str, str], name: str) -> dict[str, Any]:

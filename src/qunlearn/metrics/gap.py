@@ -42,3 +42,13 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
         return mean, math.nan
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (count - 1))
     return mean, float(t.ppf(0.975, count - 1)) * deviation / math.sqrt(count)
+
+
+def half_width(percent: float, samples: int) -> float:
+    """Half the 95 % interval of a percentage that was counted on so many samples.
+
+    >>> round(half_width(50, 100), 1)
+    9.8
+    """
+    share = min(max(percent / 100, 0.05), 0.95)
+    return 196 * math.sqrt(share * (1 - share) / samples)

@@ -50,7 +50,12 @@ class DorefaWeight(Quantizer):
     def quantize(self, x: Tensor) -> Tensor:
         """Round as DoReFa does, then give the size back."""
         largest = self.largest(x)
-        return (F.dorefa(F.wide(x), self.bits, largest) * largest).to(x.dtype)
+        rounded = F.dorefa(F.wide(x), self.bits, largest) * largest
+        # To the last bit the value that an integer runtime makes of the code: where the last bit of
+        # a sum decides between two codes of the next layer, many others follow.
+        grid = self.grid(x)
+        exact = grid.values(grid.codes(rounded.detach()))
+        return (rounded + (exact - rounded).detach()).to(x.dtype)
 
     def grid(self, x: Tensor | None = None) -> Grid:
         """A symmetric grid of an even number of levels: zero lies between the middle two."""

@@ -31,7 +31,9 @@ class Grid:
 
     def values(self, codes: Tensor) -> Tensor:
         """The values that integer codes stand for."""
-        return (codes - self.zero_point) * self.scale
+        # Runtimes know whole zero points only: what is left of DoReFa's is added after, as there.
+        whole = self.zero_point.ceil()
+        return (codes - whole) * self.scale + (whole - self.zero_point) * self.scale
 
 
 class Quantizer(nn.Module):

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Verdict, half_width
+from qunlearn.metrics.gap import half_width
+from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Verdict
 
 
 def alone(metrics: Mapping[str, Any], whole_class: bool = False) -> Verdict:

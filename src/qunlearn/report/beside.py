@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from qunlearn.metrics.gap import SCORES
-from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Verdict, half_width
+from qunlearn.metrics.gap import SCORES, half_width
+from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Verdict
 
 PART = {"FA": "forget", "RA": "retain", "TA": "test", "MIA": "forget"}
 """The part of the split that a figure is measured on."""

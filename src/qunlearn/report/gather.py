@@ -14,6 +14,7 @@ from qunlearn.report.drawing import Drawn
 from qunlearn.report.outputs import Outputs
 from qunlearn.store.files import write_bytes, write_text
 from qunlearn.store.run import Run
+from qunlearn.training.evaluate import origin_of
 
 PAGE, FIGURES = "report.html", "figures"
 
@@ -30,7 +31,7 @@ def outputs_of(run: Run, labels: dict[str, Tensor]) -> Outputs | None:
 
 def outputs_before(run: Run, split: Split) -> Outputs | None:
     """What the model answered before forgetting; None if its run is not at hand any more."""
-    origin = _origin_of(run)
+    origin = origin_of(run)
     if origin is None:
         return None
     kept, then = origin.predictions, Split.from_json(origin.split, split.data)
@@ -43,18 +44,6 @@ def outputs_before(run: Run, split: Split) -> Outputs | None:
     if any(rows.isnan().any() for rows in logits.values()):
         return None
     return Outputs.of(logits, labels_of(split))
-
-
-def _origin_of(run: Run) -> Run | None:
-    """The run that forgot, wherever it is seen from; its weights' checksum says that it is it."""
-    named = Path(run.config["run"])
-    for base in (Path(), *run.path.resolve().parents):
-        path = base / named
-        if Run.is_complete(path):
-            origin = Run.open(path)
-            if origin.info.get("model_sha256") == run.info["origin"]:
-                return origin
-    return None
 
 
 def check_writable(path: Path) -> None:

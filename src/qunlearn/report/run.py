@@ -12,6 +12,7 @@ from qunlearn.errors import UserError
 from qunlearn.methods.explain import conflict_of
 from qunlearn.metrics.gap import SCORES
 from qunlearn.report.alone import alone
+from qunlearn.report.audits import bits_section
 from qunlearn.report.bars import gap_bars, runtime_bars
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.drawing import Drawn
@@ -74,6 +75,7 @@ def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | No
         confidence_section(sure, retrain is not None, any(f.title == "before" for f in sure)),
         answers_section(spread),
         conflict_section(conflicts),
+        bits_section(run.audits.get("bits")),
         again_section(
             f"qunlearn forget --config {shlex.quote(str(path / CONFIG))} --out NEW",
             {name: run.config["settings"]},

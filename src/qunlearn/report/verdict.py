@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 SMALLEST = 2.0
@@ -35,13 +34,3 @@ class Verdict:
     headline: str
     reasons: tuple[str, ...]
     cautions: tuple[str, ...] = (PROOF,)
-
-
-def half_width(percent: float, samples: int) -> float:
-    """Half the 95 % interval of a percentage that was counted on so many samples.
-
-    >>> round(half_width(50, 100), 1)
-    9.8
-    """
-    share = min(max(percent / 100, 0.05), 0.95)
-    return 196 * math.sqrt(share * (1 - share) / samples)

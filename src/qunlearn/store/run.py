@@ -10,9 +10,9 @@ checksums.txt       the SHA-256 of every file here; `sha256sum -c checksums.txt`
 run.json            versions, machine, timings; written last, so its presence means "complete"
 
 While a run is being made there are also checkpoint.safetensors, from which it can go on, and .lock.
-Other files may be added later, such as a report; they are not part of the run. A file is compared
-with its checksum when it is read. Runs of format 1, before there was a checksums.txt, name no
-format in run.json; they load as ever, and only their weights are checked.
+Files may be added later, as audit.json and a report; they are no part of the run. A file is
+compared with its checksum when it is read. Runs of format 1, before there was a checksums.txt, name
+no format in run.json; they load as ever, and only their weights are checked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 CONFIG, SPLIT, MODEL = "config.toml", "split.json", "model.safetensors"
 HISTORY, METRICS, INFO = "history.jsonl", "metrics.json", "run.json"
 PREDICTIONS, CHECKSUMS = "predictions.safetensors", "checksums.txt"
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT, AUDIT = "checkpoint.safetensors", "audit.json"
 PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, CHECKSUMS, INFO)
 NEEDED = (CONFIG, SPLIT, MODEL, METRICS, INFO)
 OLDEST, FORMAT = 1, 2
@@ -178,7 +178,7 @@ class Run:
         """Delete what an interrupted run left, or also a finished one, and nothing else."""
         if not path.is_dir():
             return
-        ours = (*PARTS, CHECKPOINT)
+        ours = (*PARTS, CHECKPOINT, AUDIT)
         strange = [name for name in _names(path) if name not in ours]
         if strange or (Run.is_complete(path) and not finished):
             raise UserError(f"The folder {str(path)!r} holds more than an unfinished run.")
@@ -228,6 +228,16 @@ class Run:
     def write_predictions(self, logits: Mapping[str, Tensor]) -> None:
         """Keep the model's outputs on each part, from which every figure can be had again."""
         write_weights(self.path / PREDICTIONS, logits, {"parts": list(logits)})
+
+    def write_audit(self, name: str, found: Mapping[str, Any]) -> None:
+        """Keep what an audit found, beside what others found."""
+        write_json(self.path / AUDIT, {**self.audits, name: found})
+
+    @property
+    def audits(self) -> dict[str, Any]:
+        """What audits found, by their names."""
+        path = self.path / AUDIT
+        return read_object(path) if path.is_file() else {}
 
     @property
     def has_predictions(self) -> bool:

@@ -13,7 +13,7 @@ from qunlearn.store.lock import LOCK
 from qunlearn.store.run import PARTS, Run
 from qunlearn.training.checkpoint import check_manifest, tensors_of
 
-ADDED = ("report.html", "figures")
+ADDED = (parts.AUDIT, "report.html", "figures")
 """What other commands put into a run folder; no part of the run."""
 
 READ: dict[str, Callable[[Run], object]] = {

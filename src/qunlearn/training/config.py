@@ -35,6 +35,9 @@ def _possible_bits(bits: int) -> int:
 Bits = Annotated[int, AfterValidator(_possible_bits)]
 """A number of bits that can be had."""
 
+Widths = Annotated[tuple[Bits, ...], BeforeValidator(_numbers)]
+"""Several numbers of bits, on the command line with commas between."""
+
 Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
 """Several numbers, on the command line with commas between."""
 
@@ -263,7 +266,9 @@ class EvaluateConfig(DescribeConfig):
 class ExportConfig(DescribeConfig):
     """How a run's model is to be written for elsewhere."""
 
-    target: Literal["compact"] = Field("compact", description="compact: the smallest file.")
+    target: Literal["compact", "fast"] = Field(
+        "compact", description="compact: the smallest file; fast: convolutions in integers."
+    )
     preprocess: bool = Field(False, description="Let the file normalise: it then takes pixels.")
     data_dir: Path | None = Field(None, description="Where the data set's files are now.")
     most_samples: int = Field(
@@ -277,6 +282,19 @@ class ExportConfig(DescribeConfig):
     )
     opset: int | None = Field(
         None, description="Version of ONNX's operators; by default the oldest possible, 21 or 25."
+    )
+
+
+class AuditBitsConfig(DescribeConfig):
+    """How a run is to be looked at in other bit widths."""
+
+    data_dir: Path | None = Field(None, description="Where the data set's files are now.")
+    reference: Path | None = Field(
+        None, description="A run retrained without what was forgotten, treated the same."
+    )
+    bits: Widths = Field(
+        (2, 3, 4, 5, 6, 7, 8, 32),
+        description="The bits to round the weights to, with commas between; 32 is full precision.",
     )
 
 

@@ -148,6 +148,18 @@ def measured_before(run: Run, model: nn.Module, then: Split, split: Split) -> di
     return figures({part: table[index] for part, index in split.measured().items()}, split)
 
 
+def origin_of(run: Run) -> Run | None:
+    """The run that forgot, wherever it is seen from; its weights' checksum says that it is it."""
+    named = Path(run.config["run"])
+    for base in (Path(), *run.path.resolve().parents):
+        path = base / named
+        if Run.is_complete(path):
+            origin = Run.open(path)
+            if origin.info.get("model_sha256") == run.info["origin"]:
+                return origin
+    return None
+
+
 def split_of(run: Run, data_dir: Path | None = None) -> Split:
     """A run's split, with every sample of its data set checked against the manifest."""
     moved = {"data_dir": data_dir} if data_dir else {}

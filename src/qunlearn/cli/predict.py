@@ -1,0 +1,44 @@
+"""`qunlearn predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qunlearn.cli.output import print_json, print_table
+from qunlearn.cli.settings import Json
+
+File = Annotated[Path, typer.Argument(help="A file that `qunlearn export` wrote.")]
+Images = Annotated[list[Path], typer.Argument(help="Image files.")]
+
+SHOWN = 3
+"""How many classes are shown of each image."""
+
+
+def command(file: File, images: Images, json: Json = False) -> None:
+    """Name what is in images, with an exported ONNX file.
+
+    Each image is resized to what the network takes, and normalised as the file says. Shows the most
+    probable classes.
+
+    Example:
+      qunlearn predict model.onnx cat.png dog.jpg
+    """
+    from qunlearn.export.predict import predict_images
+
+    found = predict_images(file, images)
+    if json:
+        print_json({"file": str(file), "images": found})
+    else:
+        rows = [
+            [
+                image,
+                *(f"{name} {100 * share:.1f} %" for name, share in list(classes.items())[:SHOWN]),
+            ]
+            for image, classes in found.items()
+        ]
+        width = max(len(row) for row in rows)
+        head = ["image", *("most probable", "then", "then")[: width - 1]]
+        print_table(head, rows, left=width)

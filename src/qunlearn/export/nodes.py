@@ -1,0 +1,50 @@
+"""Small help with the nodes of an onnx-ir graph."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from qunlearn.export.extra import needed
+
+
+def numbers(value: Any) -> Any:
+    """The stored numbers of a value of the graph, or None if it is computed."""
+    stored = None if value is None else value.const_value
+    return None if stored is None else stored.numpy()
+
+
+def only_user(value: Any, kind: str) -> Any:
+    """The node that alone uses a value, if it is of that kind."""
+    if value.is_graph_output() or len(value.uses()) != 1:
+        return None
+    (user,) = value.consumers()
+    return user if user.op_type == kind else None
+
+
+def maker(value: Any, kind: str) -> Any:
+    """The node that computes a value, if it is of that kind."""
+    node = None if value is None else value.producer()
+    return node if node is not None and node.op_type == kind else None
+
+
+def constant(graph: Any, name: str, values: Any) -> Any:
+    """A new stored tensor; of the name, with a number where that is taken."""
+    ir = needed("onnx_ir")
+    names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(1)))
+    name = next(free for free in names if free not in graph.initializers)
+    wide = values.dtype == np.float64
+    tensor = ir.tensor(values.astype(np.float32) if wide else values, name=name)
+    kind = ir.TensorType(tensor.dtype)
+    value = ir.Value(name=name, shape=tensor.shape, type=kind, const_value=tensor)
+    graph.initializers[name] = value
+    return value
+
+
+def before(node: Any, kind: str, *inputs: Any, **attributes: Any) -> Any:
+    """The output of a new node that stands right before another."""
+    new = needed("onnx_ir").node(kind, inputs, attributes)
+    node.graph.insert_before(node, new)
+    return new.outputs[0]

@@ -1,0 +1,148 @@
+"""The audit of the bits: codes counted, weights rounded anew, and the sentence about it."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from conftest import SMALL
+from torch import nn
+
+import qunlearn as qu
+from qunlearn.audit.bits import changed_codes, recovered, requantized, verdict
+from qunlearn.methods.config import ForgetConfig
+from qunlearn.methods.forget import forget_run
+from qunlearn.store.run import AUDIT, Run
+
+
+@pytest.fixture(scope="module")
+def runs(run_folder, tmp_path_factory):
+    """A run that has forgotten, and its Retrain."""
+    folder = tmp_path_factory.mktemp("audited")
+    for method in ("ft", "retrain"):
+        asked = {"run": run_folder, "random": 0.1, "method": method, "epochs": 1, "threads": 1}
+        forget_run(ForgetConfig.parse(asked), folder / method)
+    return folder
+
+
+def small(quantizer="lsq+", bits=4):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(64, 10))
+    net = qu.quantize(net, qu.QuantSpec(bits, 4, quantizer))
+    qu.calibrate(net, torch.randn(8, 1, 8, 8))
+    return net.eval()
+
+
+def test_changed_codes_are_counted():
+    before, after = small(), small()
+    assert changed_codes(before, after)["all"] == 0
+    scale = after[1].weight_quantizer.scale.item()
+    rounded = after[1].rounded().detach()
+    with torch.no_grad():
+        after[1].weight.copy_(rounded)
+        before[1].weight.copy_(rounded)
+        flat = after[1].weight.view(-1)
+        toward_zero = -scale * torch.sign(rounded.view(-1))  # never into the clip
+        flat[:9] += toward_zero[:9]  # a step
+        flat[9:20] += 0.4 * scale  # less than half of one
+    moved = int((rounded.view(-1)[:9] != 0).sum())
+    found = changed_codes(before, after)
+    assert found["layers"] == {"0": 0, "1": 100 * moved / 144, "3": 0}
+    assert found["all"] == pytest.approx(100 * moved / (36 + 144 + 640))
+
+
+@pytest.mark.parametrize("quantizer", ["lsq+", "lsq", "dsq", "pact"])
+def test_weights_are_rounded_anew_from_the_values_underneath(quantizer):
+    net, spec = small(quantizer), qu.QuantSpec(4, 4, quantizer)
+    weight = net[1].weight.detach()
+    errors = []
+    for bits in (2, 4, 8):
+        anew = requantized(net, spec, bits)
+        rounded = anew[1].rounded().detach()
+        assert len(rounded.unique()) <= 2**bits
+        errors.append((rounded - weight).square().mean().item())
+        assert anew[0].weight_quantizer.bits == 8  # the edges keep their own
+    assert errors == sorted(errors, reverse=True)
+    assert torch.equal(requantized(net, spec, 32)[1].rounded(), net[1].weight)
+    assert net[1].weight_quantizer.bits == 4  # it works on a copy
+
+
+def scored(fa, mia, ra=99.0, ta=70.0):
+    return {"FA": fa, "RA": ra, "TA": ta, "MIA": mia}
+
+
+@pytest.mark.parametrize(
+    ("row", "retrains", "says"),
+    [
+        (scored(75, 40), scored(75, 40), "stays forgotten: nothing comes back"),
+        (scored(85, 40), scored(74, 40), "comes undone: FA at 2 bits gives 10.0 points"),
+        (scored(85, 40), scored(85, 40), "stays forgotten"),  # Retrain does the same
+        (scored(70, 40), scored(60, 45), "stays forgotten: nothing"),  # Retrain is harmed more
+        (scored(75, 20), scored(75, 40), "comes undone: MIA at 2 bits gives 20.0 points"),
+        (scored(99, 0, ra=50.0), scored(75, 40), "cannot be told"),
+    ],
+)
+def test_the_verdict_takes_off_what_retrain_does_too(row, retrains, says):
+    found = {
+        "trained": scored(75, 40),
+        "rows": {"2": row},
+        "reference": {"trained": scored(75, 40), "rows": {"2": retrains}},
+    }
+    assert says in verdict(found, samples=450)
+
+
+def test_what_was_not_forgotten_does_not_stay_forgotten():
+    mark = {"trained": scored(75, 40), "rows": {"8": scored(75, 40)}}
+    found = {"trained": scored(98, 5), "rows": {"8": scored(98, 5)}, "reference": mark}
+    assert verdict(found, samples=450).startswith(
+        "It had not wholly forgotten to begin with, FA 23.0"
+    )
+
+
+def test_without_retrain_new_samples_are_the_mark():
+    found = {"trained": scored(75, 40), "rows": {"8": scored(80, 40, ta=73.0)}}
+    assert recovered(found, "8") == {"FA": 2.0}
+
+
+def test_the_command_keeps_what_it_finds_and_the_report_shows_it(qunlearn, runs, tmp_path):
+    run = tmp_path / "ft"
+    shutil.copytree(runs / "ft", run)
+    words = ("--reference", runs / "retrain", "--bits", "2,32")
+    code, out, err = qunlearn("audit", "bits", run, *words, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["rows"].keys() == {"2", "32"}
+    assert found["changed"]["all"] > 0
+    assert Run.open(run).audits["bits"]["verdict"] == found["verdict"]
+    model = qu.load(run)
+    spec = qu.QuantSpec()
+    expected = qu.evaluate(requantized(model, spec, 2), split_of(run))
+    assert found["rows"]["2"]["MIA"] == pytest.approx(expected["MIA"])
+
+    code, out, _ = qunlearn("report", run)
+    assert code == 0
+    page = (run / "report.html").read_text()
+    assert "When the bits change" in page
+    assert found["verdict"].split(":")[0] in page
+
+    copied = tmp_path / "copied"
+    Run.open(run).copy_to(copied)
+    assert (copied / AUDIT).is_file()
+
+
+def split_of(run):
+    return qu.Split.from_json(
+        Run.open(run).split, qu.load_dataset("digits", subset=SMALL["subset"])
+    )
+
+
+def test_what_cannot_be_audited_is_said(qunlearn, run_folder, runs):
+    code, _, err = qunlearn("audit", "bits", run_folder)
+    assert (code, "has forgotten nothing" in err) == (2, True)
+    code, _, err = qunlearn("audit", "bits", runs / "ft", "--reference", runs / "ft")
+    assert (code, "was not made by Retrain" in err) == (2, True)
+    code, _, err = qunlearn("audit", "bits", runs / "ft", "--bits", "2,9")
+    assert (code, "choose 2 to 8 bits" in err) == (2, True)
+    code, _, err = qunlearn("audit", "bytes", runs / "ft")
+    assert (code, "bytes" in err) == (2, True)
+    assert not (runs / "ft" / AUDIT).exists()

@@ -1,0 +1,63 @@
+"""`qunlearn predict`: image files through an exported file."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import qunlearn as qu
+from qunlearn.export import export_onnx, export_run
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def file(run_folder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("file") / "model.onnx"
+    export_run(run_folder, path, preprocess=True)
+    return path
+
+
+def test_images_get_the_networks_probabilities(qunlearn, file, run_folder, digits, tmp_path):
+    data = digits.data
+    picked = [0, 5]
+    images = []
+    for i in picked:
+        images.append(tmp_path / f"{i}.png")
+        Image.fromarray(data.images[i, 0].numpy()).save(images[-1])
+    code, out, err = qunlearn("predict", file, *images, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)["images"]
+    with torch.no_grad():
+        expected = qu.load(run_folder)(data.normalise(data.images[picked])).softmax(1)
+    for image, shares in zip(images, expected, strict=True):
+        told = found[str(image)]
+        assert list(told.values()) == sorted(told.values(), reverse=True)
+        assert [told[name] for name in data.classes] == pytest.approx(shares.tolist(), abs=0.02)
+
+    code, out, _ = qunlearn("predict", file, *images)
+    assert code == 0
+    assert next(iter(found[str(images[0])])) in out
+
+
+def test_bad_input_is_named(qunlearn, file, tmp_path):
+    image = tmp_path / "i.png"
+    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(image)
+    text = tmp_path / "t.png"
+    text.write_text("no image")
+    bare = tmp_path / "bare.onnx"
+    export_onnx(torch.nn.Flatten(), bare, torch.randn(4, 1, 2, 2))
+    for words, says in (
+        ((file, text), "t.png' cannot be read"),
+        ((file, tmp_path / "none.png"), "none.png' cannot be read"),
+        ((text, image), "is not an ONNX file"),
+        ((tmp_path / "none.onnx", image), "cannot be read"),
+        ((bare, image), "does not say its classes"),
+        ((file,), "Missing argument"),
+    ):
+        code, out, err = qunlearn("predict", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1), words
+        assert says in err, err
