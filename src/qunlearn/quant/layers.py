@@ -6,9 +6,29 @@ Each is its ordinary layer, keeps its parameters under the same names, and carri
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+_kept: ContextVar[dict[QuantLayer, Tensor] | None] = ContextVar("rounded weights", default=None)
+
+
+@contextmanager
+def rounding_once() -> Iterator[None]:
+    """Within this block a layer rounds its weight once, not in every pass that wants no gradient.
+
+    For scoring many batches by one model: the weights must not change within the block. Nothing is
+    left behind.
+    """
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
 
 
 class QuantLayer(nn.Module):
@@ -24,7 +44,12 @@ class QuantLayer(nn.Module):
 
     def rounded(self) -> Tensor:
         """The weight with few bits."""
-        result: Tensor = self.weight_quantizer(self.weight)
+        kept = None if torch.is_grad_enabled() else _kept.get()
+        result = None if kept is None else kept.get(self)
+        if result is None:
+            result = self.weight_quantizer(self.weight)
+            if kept is not None:
+                kept[self] = result
         return result
 
 
