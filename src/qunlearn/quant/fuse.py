@@ -96,9 +96,7 @@ def _alike(tensors: Sequence[Tensor]) -> bool:
     """Whether the tensors fill their memory, all in the same order."""
     first = tensors[0]
     layouts = (torch.contiguous_format, torch.channels_last)[: 2 if first.dim() == 4 else 1]
-    return any(
-        all(t.is_contiguous(memory_format=layout) for t in tensors) for layout in layouts
-    )
+    return any(all(t.is_contiguous(memory_format=layout) for t in tensors) for layout in layouts)
 
 
 def _over(x: Tensor, shape: Sequence[int], strides: Sequence[int]) -> Tensor:

@@ -6,13 +6,22 @@ Each is its ordinary layer, keeps its parameters under the same names, and carri
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from qunlearn.quant.fuse import fused, is_fused
+from qunlearn.quant.quantizer import Quantizer
+
+MUCH_WORK = 250
+"""How many products a layer must make of each input value for rounding twice to cost little."""
 
 _kept: ContextVar[dict[QuantLayer, Tensor] | None] = ContextVar("rounded weights", default=None)
 
@@ -29,6 +38,27 @@ def rounding_once() -> Iterator[None]:
         yield
     finally:
         _kept.reset(token)
+
+
+@contextmanager
+def rounding_again(quantizer: Quantizer, x: Tensor, rounded: Tensor) -> Iterator[None]:
+    """Within this block autograd does not keep the rounded input, but rounds it again in backward.
+
+    The input itself is kept in any case, for the quantizer's own gradient.
+    """
+    place, given, compiled = rounded.data_ptr(), x.detach(), is_fused()
+
+    def pack(saved: Tensor) -> Tensor | None:
+        return None if saved.data_ptr() == place else saved
+
+    def unpack(saved: Tensor | None) -> Tensor:
+        if saved is not None:
+            return saved
+        with torch.no_grad(), fused(compiled):
+            return quantizer.quantize(given)
+
+    with saved_tensors_hooks(pack, unpack):
+        yield
 
 
 class QuantLayer(nn.Module):
@@ -72,10 +102,23 @@ class _QuantConv(QuantLayer):
     def forward(self, x: Tensor) -> Tensor:
         """Convolve the rounded input with the rounded weight."""
         # Zero padding comes after rounding: zero is always on the grid.
-        result: Tensor = self._conv_forward(  # type: ignore[operator]
-            self.activation_quantizer(x), self.rounded(), self.bias
-        )
+        weight, rounded = self.rounded(), self.activation_quantizer(x)
+        with self.saving(x, rounded):
+            result: Tensor = self._conv_forward(rounded, weight, self.bias)  # type: ignore[operator]
         return result
+
+    def saving(self, x: Tensor, rounded: Tensor) -> AbstractContextManager[None]:
+        """Keeps the rounded input for backward only where rounding it again would take long."""
+        outputs = self.out_channels // self.groups  # type: ignore[operator]
+        products = outputs * math.prod(self.kernel_size) / math.prod(self.stride)  # type: ignore[arg-type]
+        if (
+            products < MUCH_WORK
+            or not rounded.requires_grad
+            or not isinstance(self.activation_quantizer, Quantizer)
+            or is_functorch_wrapped_tensor(rounded)  # torch.func knows no such hooks
+        ):
+            return nullcontext()
+        return rounding_again(self.activation_quantizer, x, rounded)
 
 
 class QuantConv1d(_QuantConv, nn.Conv1d):
