@@ -164,14 +164,19 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     chosen.out.mkdir(exist_ok=True, parents=True)
-    rows = []
+    report: dict[str, Any] = {"ratios": [], "versions": versions(), "machine": machine()}
     for row in measured(chosen.full, chosen.repeats):
         print(row, flush=True)
-        rows.append(asdict(row))
-    report = {"ratios": rows, "versions": versions(), "machine": machine()}
+        report["ratios"].append(asdict(row))
+        write(report, chosen.out)
     if chosen.growth:
-        report["growth"] = grow(chosen.out)
-    (chosen.out / "bench.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+        write(report | {"growth": grow(chosen.out)}, chosen.out)
+
+
+def write(report: dict[str, Any], folder: Path) -> None:
+    """Keep what has been measured so far."""
+    text = json.dumps(report, indent=1, ensure_ascii=False)
+    (folder / "bench.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from qunlearn.quant.fuse import fused, is_fused
 from qunlearn.quant.quantizer import Quantizer
 
-MUCH_WORK = 250
+MUCH_WORK = 500
 """How many products a layer must make of each input value for rounding twice to cost little."""
 
 _kept: ContextVar[dict[QuantLayer, Tensor] | None] = ContextVar("rounded weights", default=None)
@@ -41,21 +41,27 @@ def rounding_once() -> Iterator[None]:
 
 
 @contextmanager
-def rounding_again(quantizer: Quantizer, x: Tensor, rounded: Tensor) -> Iterator[None]:
-    """Within this block autograd does not keep the rounded input, but rounds it again in backward.
+def rounding_again(*made: tuple[Quantizer, Tensor, Tensor]) -> Iterator[None]:
+    """Within this block autograd does not keep what was rounded, but rounds again in backward.
 
-    The input itself is kept in any case, for the quantizer's own gradient.
+    What it was rounded from is kept in any case, for the quantizer's own gradient.
+
+    Args:
+        *made: Quantizers, each with what it was given and what it made of it.
     """
-    place, given, compiled = rounded.data_ptr(), x.detach(), is_fused()
+    compiled = is_fused()
+    again = {rounded.data_ptr(): (quantizer, x.detach()) for quantizer, x, rounded in made}
 
-    def pack(saved: Tensor) -> Tensor | None:
-        return None if saved.data_ptr() == place else saved
+    def pack(saved: Tensor) -> Any:
+        return again.get(saved.data_ptr(), saved)
 
-    def unpack(saved: Tensor | None) -> Tensor:
-        if saved is not None:
-            return saved
+    def unpack(kept: Any) -> Tensor:
+        if isinstance(kept, Tensor):
+            return kept
+        quantizer, x = kept
         with torch.no_grad(), fused(compiled):
-            return quantizer.quantize(given)
+            result: Tensor = quantizer.quantize(x)
+        return result
 
     with saved_tensors_hooks(pack, unpack):
         yield
@@ -84,6 +90,11 @@ class QuantLayer(nn.Module):
 
 
 class _QuantConv(QuantLayer):
+    out_channels: int
+    groups: int
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+
     def __init__(self, conv: Any, weight_quantizer: nn.Module, activation_quantizer: nn.Module):
         super().__init__(
             conv.in_channels,
@@ -103,22 +114,24 @@ class _QuantConv(QuantLayer):
         """Convolve the rounded input with the rounded weight."""
         # Zero padding comes after rounding: zero is always on the grid.
         weight, rounded = self.rounded(), self.activation_quantizer(x)
-        with self.saving(x, rounded):
+        with self.saving(
+            (self.activation_quantizer, x, rounded), (self.weight_quantizer, self.weight, weight)
+        ):
             result: Tensor = self._conv_forward(rounded, weight, self.bias)  # type: ignore[operator]
         return result
 
-    def saving(self, x: Tensor, rounded: Tensor) -> AbstractContextManager[None]:
-        """Keeps the rounded input for backward only where rounding it again would take long."""
-        outputs = self.out_channels // self.groups  # type: ignore[operator]
-        products = outputs * math.prod(self.kernel_size) / math.prod(self.stride)  # type: ignore[arg-type]
-        if (
-            products < MUCH_WORK
-            or not rounded.requires_grad
-            or not isinstance(self.activation_quantizer, Quantizer)
-            or is_functorch_wrapped_tensor(rounded)  # torch.func knows no such hooks
-        ):
-            return nullcontext()
-        return rounding_again(self.activation_quantizer, x, rounded)
+    def saving(self, *made: tuple[nn.Module, Tensor, Tensor]) -> AbstractContextManager[None]:
+        """Keeps what was rounded for backward only where rounding it again would take long."""
+        again = [
+            (quantizer, given, rounded)
+            for quantizer, given, rounded in made
+            if isinstance(quantizer, Quantizer)
+            and rounded.requires_grad
+            and not is_functorch_wrapped_tensor(rounded)  # torch.func knows no such hooks
+        ]
+        products = self.out_channels // self.groups * math.prod(self.kernel_size)
+        much = products >= MUCH_WORK * math.prod(self.stride)
+        return rounding_again(*again) if again and much else nullcontext()
 
 
 class QuantConv1d(_QuantConv, nn.Conv1d):
