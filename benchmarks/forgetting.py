@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from steps import W4A4, build
@@ -10,7 +11,7 @@ from timing import Work
 from torch import nn
 
 import qunlearn as qu
-from qunlearn.data import Augmentation, Split
+from qunlearn.data import Augmentation, Split, as_image_data
 from qunlearn.methods import Job
 from qunlearn.methods.oeu_paper import OeuPaperConfig, orthogonal_entropy
 from qunlearn.metrics import accuracy
@@ -22,10 +23,16 @@ from qunlearn.training.inference import evaluating
 from qunlearn.training.loop import Objective, cross_entropy
 
 
-def random_split(count: int, forget: int) -> Split:
-    """Random images in ten classes, of which the first `forget` of the training part must go."""
-    images = torch.randint(0, 256, (count, 32, 32, 3), dtype=torch.uint8).numpy()
-    split = qu.Split.make((images, (torch.arange(count) % 10).numpy()))
+def random_split(train: int, forget: int, test: int = 10) -> Split:
+    """Random images in ten classes: the first `forget` of those that are trained on must go."""
+
+    def drawn(count: int) -> tuple[Any, Any]:
+        images = torch.randint(0, 256, (count, 32, 32, 3), dtype=torch.uint8).numpy()
+        return images, (torch.arange(count) % 10).numpy()
+
+    data = as_image_data(drawn(train + 10), test=drawn(test))
+    held_out = data.ids[train : train + 10]
+    split = qu.Split.make(data, held_out=held_out)
     return split.forget_ids([split.data.ids[row] for row in split.train[:forget].tolist()])
 
 
@@ -40,7 +47,7 @@ class Forgetting:
     """OEU and FT on one network; 640 images are trained on, a tenth of them is to be forgotten."""
 
     def __init__(self, batch: int = 64, pairing: str = "cycle"):
-        self.split = random_split(712, 64)
+        self.split = random_split(640, 64)
         self.net = calibrated(self.split).train().to(memory_format=torch.channels_last)
         self.job = Job(self.net, self.split, make_fabric(ComputeConfig()))
         config = OeuPaperConfig(batch_size=batch, pairing=pairing)
@@ -83,7 +90,7 @@ def batching(batch: int = 64) -> Work:
 
 def evaluations(count: int = 2000) -> dict[str, Work]:
     """All figures of a run; the accuracies alone; and the accuracies by a plain loop."""
-    split = random_split(count, count // 10)
+    split = random_split(count // 2, count // 20, test=count // 2)
     net = calibrated(split)
     data, parts = split.data, split.measured()
 

@@ -19,14 +19,14 @@ WIDTH = 0.125
 
 def epoch(images: int) -> Work:
     """An epoch of training on so many images."""
-    split = random_split(images * 10 // 9, 1)
+    split = random_split(images, 1)
     net = calibrated(split, WIDTH)
     return lambda: qu.train(net, split, epochs=1, batch_size=64)
 
 
 def forgetting(samples: int) -> Work:
     """An epoch of OEU in which each of so many samples has its turn once, beside 1,000 retained."""
-    split = random_split((samples + 1000) * 10 // 9, samples)
+    split = random_split(samples + 1000, samples)
     net = calibrated(split, WIDTH)
     return lambda: qu.forget(net, split, "oeu-paper", epochs=1, batch_size=64, pairing="once")
 

@@ -56,9 +56,9 @@ def by_turns(
 
 def spread(name: str, reference: str, ratios: list[float], aim: float | None = None) -> Ratio:
     """The median and the quartiles of some ratios."""
-    if len(ratios) == 1:
-        ratios = ratios * 2
-    lower, median, upper = statistics.quantiles(ratios, n=4, method="inclusive")
+    # Quartiles want two points at least.
+    points = ratios * 2 if len(ratios) == 1 else ratios
+    lower, median, upper = statistics.quantiles(points, n=4, method="inclusive")
     return Ratio(name, reference, median, lower, upper, len(ratios), aim)
 
 

@@ -25,6 +25,14 @@ def test_both_sides_of_a_ratio_run():
         assert 0 < row.lower <= row.median <= row.upper
 
 
+def test_forgetting_has_whole_batches_and_every_part_to_measure():
+    from forgetting import random_split
+
+    split = random_split(640, 64, test=20)
+    assert (len(split.forget), len(split.retain)) == (64, 9 * 64)
+    assert {"forget", "retain", "test"} <= split.measured().keys()
+
+
 def test_what_is_kept_is_counted():
     from timing import kept_bytes, peak_bytes
 
@@ -34,6 +42,13 @@ def test_what_is_kept_is_counted():
 
     assert kept_bytes(work) == 4 * 1000
     assert peak_bytes(work) == 4 * 3000
+
+
+def test_a_single_figure_counts_once():
+    from timing import spread
+
+    row = spread("x", "y", [2.0])
+    assert (row.lower, row.median, row.upper, row.repeats) == (2, 2, 2, 1)
 
 
 def test_a_straight_line_is_found():
