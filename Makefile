@@ -19,7 +19,7 @@ lint: .venv/installed
 	@$(BIN)/mypy
 
 bench: .venv/installed
-	@$(BIN)/python benchmarks/run.py
+	@$(ONE_THREAD) $(BIN)/python benchmarks/run.py
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("qunlearn needs Python 3.10 or later; this is " + sys.version.split()[0] + ": make PYTHON=python3.11" if sys.version_info < (3, 10) else 0)'

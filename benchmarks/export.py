@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from run import Ratio, measure
+from timing import Ratio, by_turns, spread
 
 import qunlearn as qu
 from qunlearn.export import OnnxNetwork
@@ -42,7 +42,7 @@ def running(path: Path, batch: int) -> Callable[[], None]:
 
 def size(name: str, path: Path, other: Path) -> Ratio:
     share = path.stat().st_size / other.stat().st_size
-    return Ratio(name, share, share, share, "the full-precision file")
+    return spread(name, "the full-precision file", [share])
 
 
 def main() -> None:
@@ -73,17 +73,17 @@ def main() -> None:
         ]
         for batch in (1, 64):
             rows.append(
-                measure(
+                by_turns(
                     f"ResNet-18 W4A4 fast, batch {batch}, seconds",
                     running(fast, batch),
-                    running(resnet, batch),
                     "the full-precision file, in the same ONNX Runtime",
+                    running(resnet, batch),
+                    repeats=7,
+                    aim=0.45,
                 )
             )
     for row in rows:
-        print(
-            f"{row.median:7.3f}  [{row.lower:.3f}, {row.upper:.3f}]  {row.name} / {row.reference}"
-        )
+        print(row)
     report = {"ratios": [asdict(r) for r in rows], "versions": versions(), "machine": machine()}
     RESULTS.write_text(json.dumps(report, indent=1) + "\n")
 

@@ -1,218 +1,182 @@
 """Ratios measured side by side in one run: `make bench`.
 
-Both sides of a ratio are timed by turns, so that whatever else the machine does hits both. The
-figure is the median over the repeats, with the quartiles as its spread. Each entry says why its
-reference is the right one. The table is printed, and written to `benchmarks/results/bench.json`.
+The table is printed, and written to `benchmarks/results/bench.json`. `README.md` says for each
+ratio why its reference is the right one. `--full` adds full-width networks, `--growth` how time
+and memory grow.
 """
 
 from __future__ import annotations
 
-import itertools
+import argparse
 import json
-import statistics
-import tempfile
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+import resource
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from floor import bare_kernels, shares
+from forgetting import Forgetting, attack, batching, evaluations
+from growth import grow
+from steps import FULL, W2A32, W4A4, Written, brevitas, build, forward, has_brevitas, step, swapped
+from timing import Ratio, by_turns, kept_bytes, peak_bytes, spread
 
-import qunlearn as qu
-from qunlearn.data import Augmentation
-from qunlearn.methods import Job
-from qunlearn.methods.oeu_paper import OeuPaperConfig, orthogonal_entropy
+from qunlearn.quant import why_not
 from qunlearn.store.run import machine, versions
-from qunlearn.training.config import ComputeConfig
-from qunlearn.training.devices import make_fabric
-from qunlearn.training.loop import _arrange, cross_entropy
 
-REPEATS = 9
-RESULTS = Path(__file__).parent / "results" / "bench.json"
+RESULTS = Path(__file__).parent / "results"
+TWIN = "the same step in full precision"
 
 
-@dataclass(frozen=True)
-class Ratio:
-    name: str
-    median: float
-    lower: float
-    upper: float
-    reference: str
+def training_steps(model: str, width: float, bits: Any, repeats: int, aims: Any) -> Iterator[Ratio]:
+    """Few bits / full precision, as torch computes it and compiled; and what is kept for it."""
+    name = f"{model} ×{width:g} W{bits.weights}A{bits.activations or 32} LSQ+ step, batch 64"
+    twin = step(build(model, width))
+    eager, compiled, memory = aims
+    yield by_turns(name, step(build(model, width, bits)), TWIN, twin, repeats, eager)
+    if why_not() is None:
+        quick = step(build(model, width, bits), compiled=True)
+        yield by_turns(f"{name}, compiled", quick, TWIN, twin, repeats, compiled)
+    kept = [kept_bytes(forward(build(model, width, each))) for each in (bits, FULL)]
+    yield spread(f"{name}: bytes kept for backward", TWIN, [kept[0] / kept[1]], memory)
 
 
-def measure(
-    name: str,
-    this: Callable[[], None],
-    other: Callable[[], None],
-    reference: str,
-    repeats: int = REPEATS,
-) -> Ratio:
-    this(), other()
-    ratios = []
-    for _ in range(repeats):
-        ratios.append(seconds(this) / seconds(other))
-    lower, median, upper = statistics.quantiles(ratios, n=4)
-    return Ratio(name, median, lower, upper, reference)
+def other_software(repeats: int) -> Iterator[Ratio]:
+    """Our W4A4 step / others' at the same bits."""
+    name = "resnet18 ×0.25 W4A4 LSQ+ step, batch 64"
+    others = {"plain LSQ+, as papers' code writes it": (Written, 0.75)}
+    if has_brevitas():
+        others["Brevitas's layers with learned scales"] = (brevitas, 0.7)
+    else:
+        print("Brevitas is not installed: left out (README.md says how to install it)")
+    for title, (swap, aim) in others.items():
+        other = step(swapped(build("resnet18", 0.25), swap))
+        for compiled in (False, True)[: 1 if why_not() else 2]:
+            ours = step(build("resnet18", 0.25, W4A4), compiled=compiled)
+            suffix = ", compiled" if compiled else ""
+            yield by_turns(name + suffix, ours, title, other, repeats, aim)
 
 
-def seconds(function: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    function()
-    return time.perf_counter() - started
+def above_the_floor(repeats: int) -> Iterator[Ratio]:
+    """The whole step / nothing but its convolutions and BatchNorms."""
+    floor = bare_kernels(build("resnet18", 0.25))
+    kinds = {"full-precision step": (FULL, False), "W4A4 LSQ+ step": (W4A4, False)}
+    if why_not() is None:
+        kinds["W4A4 LSQ+ step, compiled"] = (W4A4, True)
+    for name, (bits, compiled) in kinds.items():
+        work = step(build("resnet18", 0.25, bits), compiled=compiled)
+        title = f"resnet18 ×0.25 {name}, batch 64"
+        yield by_turns(title, work, "its bare convolutions and BatchNorms", floor, repeats)
+        found = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares(work).items())
+        print(f"         of which {found}")
 
 
-def training_step(spec: qu.QuantSpec, model: str, width: float, batch: int) -> Callable[[], None]:
-    net = qu.quantize(qu.ModelSpec(model, 10, 3, 32, width).build(), spec).train()
-    for parameter in net.parameters():
-        if parameter.dim() == 4:
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-    images = torch.randn(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
-    labels = torch.randint(0, 10, (batch,))
-
-    def step() -> None:
-        net.zero_grad()
-        nn.functional.cross_entropy(net(images), labels).backward()
-
-    return step
-
-
-def loader_batch(batch: int) -> Callable[[], None]:
-    count = 5000
-    images = torch.randint(0, 256, (count, 32, 32, 3), dtype=torch.uint8).numpy()
-    labels = torch.randint(0, 10, (count,)).numpy()
-    data = qu.Split.make((images, labels)).data
-    data = replace(data, augmentation=Augmentation(crop=4, flip=True))
-    loader = qu.Loader(data, torch.arange(count), batch)
-    loader.batch(0, 0)
-    return lambda: (loader.batch(0, 1), None)[1]
-
-
-def forgetting(batch: int) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
-    """An OEU step, its two passes written plainly, and an FT step: W4A4, quarter width."""
-    count = 4270  # of which 3840 are trained on: 6 whole batches to forget and 54 to retain
-    images = torch.randint(0, 256, (count, 32, 32, 3), dtype=torch.uint8).numpy()
-    split = qu.Split.make((images, (torch.arange(count) % 10).numpy()))
-    split = split.forget_ids([split.data.ids[row] for row in split.train[:384].tolist()])
-    net = qu.quantize(qu.ModelSpec("resnet18", 10, 3, 32, 0.25).build(), qu.QuantSpec(4, 4))
-    qu.calibrate(net, split.data.normalise(split.data.images[:batch]))
-    _arrange(net.train(), torch.channels_last)
-    job = Job(net, split, make_fabric(ComputeConfig()))
-    config = OeuPaperConfig(batch_size=batch)
-    oeu = orthogonal_entropy(job, config, net)
-    ft = cross_entropy(job.fabric, net, job.loader(split.retain, config))
-    forget, retain = (
-        job.loader(index, config).batch(0, 0) for index in (split.forget, split.retain)
+def forgetting(repeats: int) -> Iterator[Ratio]:
+    """An OEU step and epoch, batching, and the memory that a projection takes."""
+    made = Forgetting()
+    yield by_turns(
+        "OEU step, W4A4, batches of 64 and 64",
+        lambda: made.step(made.oeu),
+        "its forget and retain forward-backward",
+        made.two_passes,
+        repeats,
+        1.03,
     )
-    layout = torch.channels_last
-    xf, xr = (each.images.contiguous(memory_format=layout) for each in (forget, retain))
-    steps = iter(range(10**9))
-
-    def oeu_step() -> None:
-        epoch, step = divmod(next(steps), oeu.steps)
-        if not step:
-            oeu.report()
-        net.zero_grad()
-        oeu.gradients(epoch, step)
-
-    def two_passes() -> None:
-        net.zero_grad()
-        qu.negative_entropy(net(xf)).backward()
-        net.zero_grad()
-        nn.functional.cross_entropy(net(xr), retain.labels).backward()
-
-    def ft_step() -> None:
-        net.zero_grad()
-        ft.gradients(0, 0)
-
-    return oeu_step, two_passes, ft_step
-
-
-def peak_bytes(function: Callable[[], None]) -> int:
-    """The most memory that tensors took while a function ran, beyond what they took before."""
-    function()
-    with torch.profiler.profile(profile_memory=True) as profile:
-        function()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profile.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
-    memory = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]")
-    return max(itertools.accumulate(size for _, size in memory))
-
-
-def attack(points: int) -> tuple[Callable[[], None], Callable[[], None]]:
-    """MIA by our solver and by scikit-learn's SVC, on lifelike confidences."""
-    sizes = (points // 2, points // 2, points // 20)
-    scores = [
-        torch.sigmoid(mean + spread * torch.randn(n, dtype=torch.float64))
-        for n, mean, spread in zip(sizes, (5.0, 2.0, 3.0), (1.5, 3.5, 3.0), strict=True)
-    ]
-    return (
-        lambda: (qu.metrics.mia_efficacy(*scores), None)[1],
-        lambda: (qu.metrics.mia_efficacy(*scores, exact=True), None)[1],
+    once = Forgetting(pairing="once")
+    yield by_turns(
+        "OEU epoch, pairing=once, a tenth to forget",
+        lambda: once.epoch(once.oeu),
+        "an FT epoch",
+        lambda: once.epoch(once.ft),
+        max(repeats // 3, 1),
+        1.15,
+    )
+    gradients = sum(4 * p.numel() for p in made.net.parameters())
+    peaks = [peak_bytes(lambda goal=goal: made.step(goal)) for goal in (made.oeu, made.ft)]
+    extra = [(peaks[0] - peaks[1]) / gradients]
+    yield spread("OEU step's peak memory beyond an FT step's", "the gradients' size", extra)
+    yield by_turns(
+        "batching and augmentation, batch 64",
+        batching(),
+        "the W4A4 step that waits for it",
+        step(build("resnet18", 0.25, W4A4)),
+        repeats,
+        0.03,
     )
 
 
-def oeu_memory(batch: int) -> Ratio:
-    """(an OEU step's peak - an FT step's) / the size of the gradients."""
-    oeu_step, _, ft_step = forgetting(batch)
-    gradients = sum(
-        4 * p.numel() for p in qu.ModelSpec("resnet18", 10, 3, 32, 0.25).build().parameters()
+def evaluation(repeats: int) -> Iterator[Ratio]:
+    """All figures, the way the images are scored, and the attack."""
+    work = evaluations()
+    title = "evaluation of 2,000 images"
+    yield by_turns(
+        f"{title}, all figures", work["all"], "accuracy alone", work["accuracy"], repeats, 1.25
     )
-    extra = [(peak_bytes(oeu_step) - peak_bytes(ft_step)) / gradients for _ in range(3)]
-    return Ratio(
-        f"OEU step's peak memory beyond an FT step's, batch {batch}",
-        statistics.median(extra),
-        min(extra),
-        max(extra),
-        "one copy of the gradients: the least that a projection must keep",
-    )
+    plain = "a plain loop in batches of 500"
+    yield by_turns(f"{title}, accuracy", work["accuracy"], plain, work["plain"], repeats)
+    ours, theirs = attack(20_000, exact=False), attack(20_000, exact=True)
+    yield by_turns("MIA on 20,000 points", ours, "scikit-learn's SVC", theirs, 1, 0.02)
+
+
+def start_up(repeats: int) -> Iterator[Ratio]:
+    """`qunlearn --help` / a Python that does nothing."""
+
+    programs = (("-m", "qunlearn.cli.main", "--help"), ("-c", ""))
+    times = [children_seconds(programs[0]) / children_seconds(programs[1]) for _ in range(repeats)]
+    yield spread("qunlearn --help", "an empty Python program", times)
+
+
+def children_seconds(program: tuple[str, ...]) -> float:
+    """The processor time of another Python."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *program], capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measured(full: bool, repeats: int) -> Iterator[Ratio]:
+    """Every ratio of the table."""
+    yield from training_steps("resnet18", 0.25, W4A4, repeats, (None, 1.2, None))
+    yield from training_steps("mobilenetv2", 0.5, W2A32, repeats, (None, 1.15, 1.25))
+    if full:
+        few = max(repeats // 2, 1)
+        yield from training_steps("resnet18", 1.0, W4A4, few, (1.3, 1.1, 1.25))
+    yield from other_software(repeats)
+    yield from above_the_floor(repeats)
+    yield from forgetting(repeats)
+    yield from evaluation(max(repeats // 3, 1))
+    yield from start_up(repeats)
 
 
 def main() -> None:
+    """Measure, print, write."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--full", action="store_true", help="Full-width networks too.")
+    options.add_argument("--growth", action="store_true", help="How time and memory grow, too.")
+    options.add_argument("--repeats", type=int, default=9, help="How often each pair is timed.")
+    options.add_argument("--out", type=Path, default=RESULTS, help="The folder for the results.")
+    chosen = options.parse_args()
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
     torch.manual_seed(0)
-    w4a4, w2a32, full = qu.QuantSpec(4, 4), qu.QuantSpec(2, None), qu.QuantSpec(quantizer="none")
-    twin = "the same step in full precision: the price of few bits"
-    rows = [
-        measure(
-            "ResNet-18 ×0.25 W4A4 LSQ+ training step, batch 64",
-            training_step(w4a4, "resnet18", 0.25, 64),
-            training_step(full, "resnet18", 0.25, 64),
-            twin,
-        ),
-        measure(
-            "MobileNetV2 ×0.5 W2A32 LSQ+ training step, batch 64",
-            training_step(w2a32, "mobilenetv2", 0.5, 64),
-            training_step(full, "mobilenetv2", 0.5, 64),
-            twin,
-        ),
-        measure(
-            "batching and augmentation, batch 64",
-            loader_batch(64),
-            training_step(w4a4, "resnet18", 0.25, 64),
-            "the training step that waits for it",
-        ),
-        measure(
-            "OEU step, W4A4, batches of 64 and 64",
-            *forgetting(64)[:2],
-            "one forget and one retain forward-backward: nothing of OEU can do without them",
-        ),
-        oeu_memory(64),
-        measure(
-            "MIA on 20,000 points",
-            *attack(20_000),
-            "scikit-learn's SVC, whose figure it gives",
-            repeats=3,
-        ),
-    ]
-    for row in rows:
-        print(
-            f"{row.median:7.3f}  [{row.lower:.3f}, {row.upper:.3f}]  {row.name} / {row.reference}"
-        )
-    RESULTS.parent.mkdir(exist_ok=True)
-    report = {"ratios": [asdict(r) for r in rows], "versions": versions(), "machine": machine()}
-    RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+    chosen.out.mkdir(exist_ok=True, parents=True)
+    report: dict[str, Any] = {"ratios": [], "versions": versions(), "machine": machine()}
+    for row in measured(chosen.full, chosen.repeats):
+        print(row, flush=True)
+        report["ratios"].append(asdict(row))
+        write(report, chosen.out)
+    if chosen.growth:
+        write(report | {"growth": grow(chosen.out)}, chosen.out)
+
+
+def write(report: dict[str, Any], folder: Path) -> None:
+    """Keep what has been measured so far."""
+    text = json.dumps(report, indent=1, ensure_ascii=False)
+    (folder / "bench.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -1,22 +1,68 @@
-"""The benchmarks run; what they measure is not tested."""
+"""The benchmarks run; what they measure is not tested, but how they count is."""
 
-import importlib.util
-import sys
 from pathlib import Path
+
+import pytest
+import torch
 
 import qunlearn as qu
 
 
-def test_both_sides_of_each_ratio_run():
-    path = Path(__file__).parent.parent / "benchmarks" / "run.py"
-    spec = importlib.util.spec_from_file_location("bench", path)
-    bench = importlib.util.module_from_spec(spec)
-    sys.modules["bench"] = bench  # dataclasses look their module up
-    spec.loader.exec_module(bench)
-    row = bench.measure(
-        "x",
-        bench.loader_batch(8),
-        bench.training_step(qu.QuantSpec(), "resnet18", 0.125, 4),
-        "y",
-    )
-    assert 0 < row.lower <= row.median <= row.upper
+@pytest.fixture(autouse=True)
+def found(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
+
+
+def test_both_sides_of_a_ratio_run():
+    from forgetting import batching
+    from steps import Written, build, step, swapped
+    from timing import by_turns
+
+    ours = step(build("resnet18", 0.125, qu.QuantSpec()), batch=4)
+    theirs = step(swapped(build("resnet18", 0.125), Written), batch=4)
+    for this, other in ((batching(8), ours), (ours, theirs)):
+        row = by_turns("x", this, "y", other, repeats=3)
+        assert 0 < row.lower <= row.median <= row.upper
+
+
+def test_forgetting_has_whole_batches_and_every_part_to_measure():
+    from forgetting import random_split
+
+    split = random_split(640, 64, test=20)
+    assert (len(split.forget), len(split.retain)) == (64, 9 * 64)
+    assert {"forget", "retain", "test"} <= split.measured().keys()
+
+
+def test_what_is_kept_is_counted():
+    from timing import kept_bytes, peak_bytes
+
+    def work():
+        torch.empty(3000)
+        return torch.empty(1000)
+
+    assert kept_bytes(work) == 4 * 1000
+    assert peak_bytes(work) == 4 * 3000
+
+
+def test_a_single_figure_counts_once():
+    from timing import spread
+
+    row = spread("x", "y", [2.0])
+    assert (row.lower, row.median, row.upper, row.repeats) == (2, 2, 2, 1)
+
+
+def test_a_straight_line_is_found():
+    from growth import straight
+
+    found = straight([1, 2, 4], [5, 7, 11])
+    assert found == pytest.approx({"slope": 2, "start": 3, "r2": 1})
+
+
+def test_the_floor_is_every_convolution_and_batch_norm(monkeypatch):
+    import floor
+    from steps import build
+
+    seen = []
+    monkeypatch.setattr(floor, "kernel", lambda module, shape: lambda: seen.append(type(module)))
+    floor.bare_kernels(build("resnet18", 0.125), batch=2)()
+    assert seen.count(torch.nn.Conv2d) == seen.count(torch.nn.BatchNorm2d) == 20

@@ -11,6 +11,12 @@ from qunlearn.quant import QuantSpec, fuse, fused, quantize, why_not
 pytestmark = pytest.mark.skipif(bool(why_not()), reason="no compiler here")
 
 
+@pytest.fixture(autouse=True)
+def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tensor is worth a compiled kernel."""
+    monkeypatch.setattr(fuse, "WORTH_IT", 1)
+
+
 def network(quantizer: str, per_channel: bool) -> nn.Module:
     torch.manual_seed(0)
     net = nn.Sequential(
@@ -71,10 +77,12 @@ def test_the_kernel_is_really_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         found = kernel(x, rows)
     torch.testing.assert_close(found, x * rows)
     assert found.is_contiguous(memory_format=torch.channels_last)
-    kernel(x, torch.tensor(2.0))
     with fused():
         kernel(x[:, ::2], torch.tensor(2.0))  # not dense: as it is written
-    assert seen == [(120,), (2, 60), (2, 3, 4, 5), (2, 2, 4, 5)]
+    monkeypatch.setattr(fuse, "WORTH_IT", 121)
+    with fused():
+        kernel(x, torch.tensor(2.0))  # too small
+    assert seen == [(120,), (2, 60), (2, 2, 4, 5), (2, 3, 4, 5)]
 
 
 def test_what_hinders_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from qunlearn.quant import QuantSpec, calibrate, families, quantize
+from qunlearn.quant import QuantSpec, calibrate, families, layers, quantize, rounding_once
 from qunlearn.quant.layers import QUANTIZED, QuantLayer
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -115,3 +115,67 @@ def test_per_sample_gradients_by_vmap_agree_with_a_loop(kind: str, per_channel: 
     for i in range(len(x)):
         for name, expected in gradients(model, x[i : i + 1], y[i : i + 1]).items():
             torch.testing.assert_close(found[name][i], expected)
+
+
+@each_kind
+def test_rounding_again_in_backward_changes_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x, y = small_network(kind)
+    monkeypatch.setattr(layers, "MUCH_WORK", 10**9)
+    expected = gradients(model, x, y)
+    monkeypatch.setattr(layers, "MUCH_WORK", 0)
+    for name, gradient in gradients(model, x, y).items():
+        assert torch.equal(gradient, expected[name]), name
+
+
+def kept_for_backward(model: nn.Module, x: Tensor) -> int:
+    """The bytes that a forward pass leaves allocated, as torch's own allocator reports them."""
+    model(x)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        logits = model(x)
+    assert logits.requires_grad
+    return sum(event.self_cpu_memory_usage for event in profile.events())
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_step_keeps_no_more_than_in_full_precision(
+    again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "MUCH_WORK", 0 if again else 10**9)
+
+    def network() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)
+        )
+
+    x = torch.randn(16, 8, 20, 20)
+    few, full = quantize(network(), QuantSpec()), network()
+    more = kept_for_backward(few, x) - kept_for_backward(full, x)
+    weights = 3 * 4 * 8 * 8 * 9
+    inputs = 4 * 16 * 8 * (20**2 + 18**2 + 16**2)
+    expected = 0 if again else weights + inputs
+    assert expected <= more < expected + 2000  # scales and zero points
+
+
+def test_weights_are_rounded_once_for_many_passes_and_not_kept() -> None:
+    model, x, _ = small_network("lsq")
+    model.eval()
+    rounded: list[nn.Module] = []
+    for layer in model.modules():
+        if isinstance(layer, QuantLayer):
+            layer.weight_quantizer.register_forward_hook(lambda m, *_: rounded.append(m))
+    with torch.no_grad():
+        expected = model(x)
+        count = len(rounded)
+        with rounding_once():
+            assert torch.equal(model(x), expected)
+            assert torch.equal(model(x), expected)
+        assert len(rounded) == 2 * count
+        next(model.parameters()).mul_(-1)
+        assert not torch.equal(model(x), expected)
+        with rounding_once():
+            assert not torch.equal(model(x), expected)
+    with rounding_once():  # with a gradient each pass needs its own
+        for _ in range(2):
+            model(x).sum().backward()

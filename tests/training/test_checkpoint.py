@@ -11,6 +11,7 @@ from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, known_quantizers, quantize
 from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import load, save
+from qunlearn.training.inference import predict
 from qunlearn.training.train import header_of, train
 
 
@@ -31,6 +32,7 @@ def test_a_loaded_model_gives_identical_outputs_bit_for_bit(
     images = digits.data.normalise(digits.data.images[:50])
     with torch.no_grad():
         expected = model.eval()(images)
+    scored = predict(model, digits.data, digits.test)
 
     run = Run.create(tmp_path / "run")
     save(run, model, header_of(spec, quant, digits))
@@ -40,6 +42,7 @@ def test_a_loaded_model_gives_identical_outputs_bit_for_bit(
     run.finish({})
     with torch.no_grad():
         assert torch.equal(load(run.path)(images), expected)
+    assert torch.equal(predict(load(run.path), digits.data, digits.test), scored)
 
 
 def test_a_corrupt_model_is_refused(copied):

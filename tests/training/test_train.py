@@ -9,7 +9,7 @@ from torch import nn
 from qunlearn.data import Loader, Split
 from qunlearn.errors import Failure, UserError
 from qunlearn.models import ModelSpec
-from qunlearn.quant import QuantSpec, calibrate, known_quantizers, quantize
+from qunlearn.quant import QuantSpec, calibrate, fused, known_quantizers, quantize
 from qunlearn.store.run import Run
 from qunlearn.store.weights import read_tensors
 from qunlearn.training.config import TrainConfig
@@ -105,6 +105,35 @@ def test_predictions_do_not_depend_on_the_batch_size(digits):
     model = small_model(QuantSpec(quantizer="none")).eval()
     whole = predict(model, digits.data, digits.test)
     assert torch.allclose(whole, predict(model, digits.data, digits.test, batch_size=7), atol=1e-5)
+
+
+def test_predictions_are_those_of_the_plain_network(digits):
+    model = small_model(QuantSpec(quantizer="none"))
+    train(model, digits, epochs=1, batch_size=50)
+    index = digits.test[:150]
+    with torch.no_grad():
+        plain = model(digits.data.normalise(digits.data.images[index]))
+    torch.testing.assert_close(predict(model, digits.data, index), plain, rtol=1e-4, atol=1e-5)
+
+
+def test_predictions_are_the_same_whether_training_was_compiled_or_not(digits, monkeypatch):
+    monkeypatch.setattr("qunlearn.quant.fuse.WORTH_IT", 1)
+    model = small_model(QuantSpec())
+    calibrate(model, digits.data.normalise(digits.data.images[:50]))
+    before = {name: p.stride() for name, p in model.named_parameters()}
+    plain = predict(model, digits.data, digits.test)
+    with fused():
+        assert torch.equal(predict(model, digits.data, digits.test), plain)
+    assert {name: p.stride() for name, p in model.named_parameters()} == before
+
+
+def test_predictions_follow_the_weights(digits):
+    model = small_model(QuantSpec())
+    calibrate(model, digits.data.normalise(digits.data.images[:50]))
+    before = predict(model, digits.data, digits.test)
+    with torch.no_grad():
+        model.conv1.weight.mul_(-1)
+    assert not torch.equal(predict(model, digits.data, digits.test), before)
 
 
 def test_a_run_folder_holds_everything(run_folder):

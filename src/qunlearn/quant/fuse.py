@@ -50,6 +50,10 @@ def why_not() -> str | None:
     return None
 
 
+WORTH_IT = 1 << 17
+"""From how many elements on the compiled kernel is faster, in spite of what its call costs."""
+
+
 class Kernel:
     """A pure function whose first `dense` arguments are alike in shape; the others are shared.
 
@@ -64,7 +68,7 @@ class Kernel:
         """The function's value, with the results that are alike in shape laid out as the first."""
         dense, shared = arguments[: self.dense], arguments[self.dense :]
         wanted = is_fused() if fused is None else fused
-        if not wanted or not _alike(dense):
+        if not wanted or dense[0].numel() < WORTH_IT or not _alike(dense):
             return self.plain(*arguments)
         if self.compiled is None:
             self.compiled = torch.compile(self.plain, dynamic=True, fullgraph=True)
@@ -92,9 +96,7 @@ def _alike(tensors: Sequence[Tensor]) -> bool:
     """Whether the tensors fill their memory, all in the same order."""
     first = tensors[0]
     layouts = (torch.contiguous_format, torch.channels_last)[: 2 if first.dim() == 4 else 1]
-    return first.numel() > 0 and any(
-        all(t.is_contiguous(memory_format=layout) for t in tensors) for layout in layouts
-    )
+    return any(all(t.is_contiguous(memory_format=layout) for t in tensors) for layout in layouts)
 
 
 def _over(x: Tensor, shape: Sequence[int], strides: Sequence[int]) -> Tensor:

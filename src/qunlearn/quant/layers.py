@@ -6,9 +6,65 @@ Each is its ordinary layer, keeps its parameters under the same names, and carri
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from qunlearn.quant.fuse import fused, is_fused
+from qunlearn.quant.quantizer import Quantizer
+
+MUCH_WORK = 500
+"""How many products a layer must make of each input value for rounding twice to cost little."""
+
+_kept: ContextVar[dict[QuantLayer, Tensor] | None] = ContextVar("rounded weights", default=None)
+
+
+@contextmanager
+def rounding_once() -> Iterator[None]:
+    """Within this block a layer rounds its weight once, not in every pass that wants no gradient.
+
+    For scoring many batches by one model: the weights must not change within the block. Nothing is
+    left behind.
+    """
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+@contextmanager
+def rounding_again(*made: tuple[Quantizer, Tensor, Tensor]) -> Iterator[None]:
+    """Within this block autograd does not keep what was rounded, but rounds again in backward.
+
+    What it was rounded from is kept in any case, for the quantizer's own gradient.
+
+    Args:
+        *made: Quantizers, each with what it was given and what it made of it.
+    """
+    compiled = is_fused()
+    again = {rounded.data_ptr(): (quantizer, x.detach()) for quantizer, x, rounded in made}
+
+    def pack(saved: Tensor) -> Any:
+        return again.get(saved.data_ptr(), saved)
+
+    def unpack(kept: Any) -> Tensor:
+        if isinstance(kept, Tensor):
+            return kept
+        quantizer, x = kept
+        with torch.no_grad(), fused(compiled):
+            result: Tensor = quantizer.quantize(x)
+        return result
+
+    with saved_tensors_hooks(pack, unpack):
+        yield
 
 
 class QuantLayer(nn.Module):
@@ -24,11 +80,21 @@ class QuantLayer(nn.Module):
 
     def rounded(self) -> Tensor:
         """The weight with few bits."""
-        result: Tensor = self.weight_quantizer(self.weight)
+        kept = None if torch.is_grad_enabled() else _kept.get()
+        result = None if kept is None else kept.get(self)
+        if result is None:
+            result = self.weight_quantizer(self.weight)
+            if kept is not None:
+                kept[self] = result
         return result
 
 
 class _QuantConv(QuantLayer):
+    out_channels: int
+    groups: int
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+
     def __init__(self, conv: Any, weight_quantizer: nn.Module, activation_quantizer: nn.Module):
         super().__init__(
             conv.in_channels,
@@ -47,10 +113,25 @@ class _QuantConv(QuantLayer):
     def forward(self, x: Tensor) -> Tensor:
         """Convolve the rounded input with the rounded weight."""
         # Zero padding comes after rounding: zero is always on the grid.
-        result: Tensor = self._conv_forward(  # type: ignore[operator]
-            self.activation_quantizer(x), self.rounded(), self.bias
-        )
+        weight, rounded = self.rounded(), self.activation_quantizer(x)
+        with self.saving(
+            (self.activation_quantizer, x, rounded), (self.weight_quantizer, self.weight, weight)
+        ):
+            result: Tensor = self._conv_forward(rounded, weight, self.bias)  # type: ignore[operator]
         return result
+
+    def saving(self, *made: tuple[nn.Module, Tensor, Tensor]) -> AbstractContextManager[None]:
+        """Keeps what was rounded for backward only where rounding it again would take long."""
+        again = [
+            (quantizer, given, rounded)
+            for quantizer, given, rounded in made
+            if isinstance(quantizer, Quantizer)
+            and rounded.requires_grad
+            and not is_functorch_wrapped_tensor(rounded)  # torch.func knows no such hooks
+        ]
+        products = self.out_channels // self.groups * math.prod(self.kernel_size)
+        much = products >= MUCH_WORK * math.prod(self.stride)
+        return rounding_again(*again) if again and much else nullcontext()
 
 
 class QuantConv1d(_QuantConv, nn.Conv1d):

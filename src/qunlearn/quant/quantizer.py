@@ -60,7 +60,7 @@ class Quantizer(nn.Module):
         raise NotImplementedError
 
     def quantize(self, x: Tensor) -> Tensor:
-        """Round `x` to the grid, differentiably."""
+        """Round `x` to the grid, differentiably; the same again when a layer asks in backward."""
         raise NotImplementedError
 
     def grid(self, x: Tensor | None = None) -> Grid:
