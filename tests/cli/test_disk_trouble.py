@@ -23,7 +23,7 @@ def test_a_disk_that_gets_full(qunlearn, tmp_path):
         told = qunlearn("train", *WORDS, "--out", tmp_path / "run")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    one_sentence(told, "model.safetensors' could not be written: File too large")
+    one_sentence(told, "checkpoint.safetensors' could not be written: File too large")
     assert qunlearn("evaluate", tmp_path / "run")[0] == 2
 
 

@@ -191,7 +191,7 @@ class Run:
         Run.discard(path)
         Run.create(path)
         with writing(path):
-            for name in PARTS:  # the last one makes it complete
+            for name in (AUDIT, *PARTS):  # the last one makes it complete
                 if (self.path / name).is_file():
                     write_bytes(path / name, self._checked(name).read_bytes())
 

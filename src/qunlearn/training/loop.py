@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -132,6 +131,10 @@ def optimize(
         goal.restore(kept.own)
     first = fabric.is_global_zero
 
+    def again() -> None:
+        optimizer.zero_grad()
+        goal.gradients(now.epoch, now.step)
+
     def keep() -> None:
         if keeper and first:
             keeper.keep(now, model, plain, fabric)
@@ -154,7 +157,7 @@ def optimize(
                 refuse_nonsense(
                     model,
                     scalars,
-                    partial(goal.gradients, now.epoch, now.step),
+                    again,
                     f"epoch {now.epoch + 1}, step {now.step + 1}",
                     scaled=loss_scaler(fabric) is not None,
                 )
