@@ -88,7 +88,7 @@ def print_one(method: Method) -> None:
     searched = {name: str(where) for name, where in method.config.search.items()}
     rows = [
         (
-            f"{name} = {field.default}",
+            name if field.default is None else f"{name} = {field.default}",
             (field.description or "")
             + "".join(f" [{' | '.join(c)}]" for c in [choices_of(field.annotation)] if c),
             searched.get(name, ""),

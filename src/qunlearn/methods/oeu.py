@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Job, method
 from qunlearn.methods.calibration import Aim, find_aim, verdict
@@ -27,6 +28,11 @@ SLACK = 0.2
 
 PUSHED = "pushed"
 
+EPOCHS = 5
+
+PER_SHARE = 30
+"""How many epochs a request for everything would take; one for less takes its share of them."""
+
 RARELY = 10
 """At least one step in so many forgets, however few the samples are."""
 
@@ -34,7 +40,11 @@ RARELY = 10
 class OeuConfig(ProjectedConfig):
     """The settings of calibrated OEU; none of them needs to be chosen."""
 
-    epochs: int = Field(5, ge=1, description="How many times each retained sample is seen.")
+    epochs: int | None = Field(  # type: ignore[assignment]
+        None,
+        ge=1,
+        description="How many times each retained sample is seen; 5, and more for a large request.",
+    )
     lr: float = Field(0.01, gt=0, description="The learning rate that the cosine starts from.")
     unseen: Literal["held_out", "test"] = Field(
         "held_out", description="Which samples show what unseen data looks like."
@@ -44,6 +54,7 @@ class OeuConfig(ProjectedConfig):
 @method("oeu", config=OeuConfig, source="the paper in CITATION.cff, calibrated by qunlearn")
 def oeu(job: Job, config: OeuConfig) -> None:
     """Make samples look unseen, and no more: pushed at right angles to the retain gradient."""
+    config = config.model_copy(update={"epochs": config.epochs or enough(job.split)})
     unseen = {"held_out": job.split.held_out, "test": job.split.test}[config.unseen]
     if not len(unseen):
         raise UserError(
@@ -56,6 +67,18 @@ def oeu(job: Job, config: OeuConfig) -> None:
     forget, data = job.split.forget, job.split.data
     now = margin(predict(job.model, data, forget), data.labels[forget])
     job.found["calibration"] = verdict(push.aim, job.split, now)
+
+
+def enough(split: Split) -> int:
+    """How many epochs a request takes: what is retained must recover from more pushes each time.
+
+    >>> import qunlearn as qu
+    >>> digits = qu.load_dataset("digits", subset=100)
+    >>> [enough(qu.Split.random(digits, fraction=share)) for share in (0.1, 0.3, 0.5)]
+    [5, 9, 15]
+    """
+    share = len(split.forget) / (len(split.forget) + len(split.retain))
+    return max(EPOCHS, round(PER_SHARE * share))
 
 
 def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Objective:

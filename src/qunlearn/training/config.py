@@ -163,7 +163,7 @@ class OptimizerConfig(Config):
     @classmethod
     def _warmup_ends(cls, warmup: float, info: ValidationInfo) -> float:
         epochs = info.data.get("epochs", 0)
-        if warmup and warmup >= epochs:
+        if warmup and epochs is not None and warmup >= epochs:
             raise ValueError(f"choose fewer than the {epochs} epochs")
         return warmup
 
