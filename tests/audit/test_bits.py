@@ -91,6 +91,14 @@ def test_the_verdict_takes_off_what_retrain_does_too(row, retrains, says):
     assert says in verdict(found, samples=450)
 
 
+def test_without_retrain_or_with_few_samples_nothing_is_called_forgotten():
+    found = {"trained": scored(98, 5), "rows": {"8": scored(98, 5)}}
+    assert verdict(found, samples=450).startswith("Other bits bring nothing back; whether it had")
+    assert verdict(found | {"reference": found}, samples=10).startswith(
+        "It cannot be told: with 10"
+    )
+
+
 def test_what_was_not_forgotten_does_not_stay_forgotten():
     mark = {"trained": scored(75, 40), "rows": {"8": scored(75, 40)}}
     found = {"trained": scored(98, 5), "rows": {"8": scored(98, 5)}, "reference": mark}

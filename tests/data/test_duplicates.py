@@ -20,13 +20,16 @@ def made(copies):
 
 def test_copies_that_are_retained_are_found():
     split = Split.make(made([1, 2, 3]), held_out=["a11"])
-    assert split.forget_ids(["a0", "a5"]).duplicates() == []
+    assert split.forget_ids(["a0", "a5"]).duplicates() == {}
     assert split.forget_ids(["a0", "a5"]).duplicates_told() == {}
-    assert split.forget_ids(["a2", "a0", "copy of a3"]).duplicates() == ["a2", "copy of a3"]
+    assert split.forget_ids(["a2", "a0", "copy of a3"]).duplicates() == {
+        "a2": "copy of a2",
+        "copy of a3": "a3",
+    }
     # Both of a pair are forgotten, at once or one after the other: nothing is left of them.
     both = split.forget_ids(["a1", "copy of a1"])
-    assert both.duplicates() == []
-    assert split.forget_ids(["a1"]).forget_ids(["copy of a1"]).duplicates() == []
+    assert both.duplicates() == {}
+    assert split.forget_ids(["a1"]).forget_ids(["copy of a1"]).duplicates() == {}
 
 
 def test_the_same_picture_with_another_label_is_another_sample():
@@ -34,7 +37,7 @@ def test_the_same_picture_with_another_label_is_another_sample():
     images = np.concatenate([data.images.numpy(), data.images.numpy()[:1]])
     labels = np.append(data.labels.numpy(), 1)
     split = Split.make(as_image_data((images, labels)), held_out=["train/11"])
-    assert split.forget_ids(["train/0"]).duplicates() == []
+    assert split.forget_ids(["train/0"]).duplicates() == {}
 
 
 def test_forget_says_so(qunlearn, tmp_path):
@@ -49,15 +52,15 @@ def test_forget_says_so(qunlearn, tmp_path):
     assert qunlearn("train", *settings, "--out", tmp_path / "run")[0] == 0
     split = json.loads((tmp_path / "run" / "split.json").read_text())["parts"]["train"]
     pairs = [(f"train/{k}", f"train/{200 + k}") for k in range(20)]
-    first = next(one for one, other in pairs if one in split and other in split)
+    first, copy = next(pair for pair in pairs if pair[0] in split and pair[1] in split)
     (tmp_path / "ids.txt").write_text(first)
     words = [tmp_path / "run", "--ids", tmp_path / "ids.txt", "--method", "ft", "--epochs", 1]
     code, out, err = qunlearn("forget", *words, "--threads", 1, "--out", tmp_path / "forgot")
     assert (code, err) == (0, "")
-    said = f"1 of the 1 samples to forget are retained under other ids too ({first})"
+    said = f"1 of the 1 samples to forget are retained under other ids too ({first} as {copy})"
     assert said in out
     told = json.loads((tmp_path / "forgot" / "metrics.json").read_text())["duplicates"]
-    assert (told["count"], told["ids"]) == (1, [first])
+    assert (told["count"], told["copies"]) == (1, {first: copy})
 
 
 @pytest.mark.parametrize("method", ["oeu", "ga", "salun", "retrain"])

@@ -187,6 +187,7 @@ class Fixed(nn.Module):
         (lambda: nn.Sequential(nn.Flatten(), nn.LSTM(64, 10)), {}, "output is tuple"),
         (lambda: network(qu.QuantSpec(weights=2)), {"opset": 21}, "2-bit weights of '3'.*25"),
         (network, {"opset": 20}, "Opset 20 is too old.*21"),
+        (network, {"opset": 99}, "Opset 99 is newer than any known here; choose 21 to 25"),
         (network, {"target": "small"}, "Unknown target 'small'.*compact, fast"),
         (network, {"preprocess": True}, "give a split"),
         (lambda: qu.quantize(nn.Conv2d(1, 1, 3), qu.QuantSpec()), {}, "not started"),

@@ -52,7 +52,7 @@ def test_bad_input_is_named(qunlearn, file, tmp_path):
     export_onnx(torch.nn.Flatten(), bare, torch.randn(4, 1, 2, 2))
     for words, says in (
         ((file, text), "t.png' cannot be read"),
-        ((file, tmp_path / "none.png"), "none.png' cannot be read"),
+        ((file, tmp_path / "none.png"), "There is no image"),
         ((text, image), "is not an ONNX file"),
         ((tmp_path / "none.onnx", image), "cannot be read"),
         ((bare, image), "does not say its classes"),

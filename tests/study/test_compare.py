@@ -20,6 +20,7 @@ from qunlearn.errors import Failure, UserError
 from qunlearn.methods import Range
 from qunlearn.metrics import auc, average_gap, lira, margin, mean_interval
 from qunlearn.store.run import Run
+from qunlearn.store.study import StudyFolder
 from qunlearn.study import cells, tune
 from qunlearn.study.compare import compare_run
 from qunlearn.study.config import CompareConfig, folder_name
@@ -502,3 +503,13 @@ def test_what_is_asked_wrongly_is_said_before_anything_is_made(run_folder, tmp_p
     with pytest.raises(UserError, match=says):
         compare_run(config(run_folder, **asked), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_table_that_was_altered_is_refused(tmp_path):
+    with StudyFolder.writing(tmp_path / "c", {"seeds": 2}) as folder:
+        folder.write_table({"rows": [{"method": "ft", "FA": 72.5}]})
+    assert folder.table == {"rows": [{"method": "ft", "FA": 72.5}]}
+    path = tmp_path / "c" / "table.json"
+    path.write_text(path.read_text().replace("72.5", "71.5"))
+    with pytest.raises(UserError, match="is not as it was written"):
+        _ = folder.table

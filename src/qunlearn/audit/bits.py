@@ -28,6 +28,8 @@ from qunlearn.training.evaluate import check_reference, evaluate, origin_of, spl
 FLOAT = 32
 DAMAGED = 30.0
 """A network that loses so many points of RA by the rounding says nothing of what it remembers."""
+UNTOLD = 10.0
+"""If so many points may be chance, nothing can be told."""
 SMALLEST = 2.0
 """Recoveries of so many points are not spoken of."""
 
@@ -162,6 +164,11 @@ def verdict(found: Mapping[str, Any], samples: int) -> str:
     usable = f"at the {seen} of {len(found['rows'])} widths that leave the network usable"
     if not seen:
         return "It cannot be told: no other width leaves the network usable."
+    if chance > UNTOLD:
+        return (
+            f"It cannot be told: with {samples} forgotten samples, {chance:.1f} points may be "
+            "chance."
+        )
     if worst > chance:
         return (
             f"Forgetting comes undone: {where} gives {worst:.1f} points of it back, {beyond}, "
@@ -169,8 +176,9 @@ def verdict(found: Mapping[str, Any], samples: int) -> str:
         )
     most = f"at most {worst:.1f} points come back, in {where}" if where else "nothing comes back"
     told = f"{most}, {beyond} ({chance:.1f} may be chance), {usable}."
-    mark = found.get("reference", found)["trained"]
-    if (ahead := trained["FA"] - mark["FA"]) > allowed["FA"]:
+    if "reference" not in found:
+        return f"Other bits bring nothing back; whether it had forgotten takes a Retrain: {told}"
+    if (ahead := trained["FA"] - found["reference"]["trained"]["FA"]) > allowed["FA"]:
         above = f"FA {ahead:.1f} points above Retrain's"
         return f"It had not wholly forgotten to begin with, {above}: {told}"
     return f"It stays forgotten: {told}"

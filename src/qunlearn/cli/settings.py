@@ -49,7 +49,7 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
             names = [*kind.model_fields, *(p.name for p in own)]
             if given.get("resume"):
                 file = file or interrupted(given, kind)
-            written = settings_in(file, names) if file else {}
+            written = settings_in(file, names, begun=bool(given.get("resume"))) if file else {}
             # A flag that was given wins over the file, which wins over the default.
             both = kind.joined(written, _set(given))
             _refuse_code_in(file, {k: v for k, v in written.items() if not given.get(k)})
@@ -109,12 +109,16 @@ def _refuse_code_in(file: Path | None, written: Mapping[str, Any]) -> None:
             )
 
 
-def settings_in(file: Path, known: list[str]) -> dict[str, Any]:
-    """The settings in a TOML file; names may be spelt with `-` or `_`."""
+def settings_in(file: Path, known: list[str], begun: bool = False) -> dict[str, Any]:
+    """The settings in a TOML file, or in what was `begun`; names may be spelt with `-` or `_`."""
     values: Mapping[str, Any] = read(file, toml.loads, "TOML")
     plain: dict[str, Any] = {}
     for spelt, value in values.items():
         name = spelt.replace("-", "_")
+        if name not in known and begun:
+            raise UserError(
+                f"{str(file.parent)!r} was begun by another command; go on with it by that one."
+            )
         if name not in known:
             raise UserError(f"In {str(file)!r}: {unknown('setting', name, known)}")
         if name in plain:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -280,26 +281,29 @@ class Split:
             parts["test_forgotten"] = self.test[~test]
         return {name: rows for name, rows in parts.items() if len(rows)}
 
-    def duplicates(self) -> list[str]:
-        """Which samples of the forget part are retained under another id too.
+    def duplicates(self) -> dict[str, str]:
+        """Which samples of the forget part are retained under another id too, and under which.
 
         Equal in every pixel and in the label, by the fingerprints. A model goes on knowing them.
         """
-        retained = set(self.data.hashes(self.retain))
+        kept = zip(self.data.hashes(self.retain), self.retain.tolist(), strict=True)
+        retained = {mark: self.data.ids[row] for mark, row in kept}
         marks = zip(self.forget.tolist(), self.data.hashes(self.forget), strict=True)
-        return [self.data.ids[row] for row, mark in marks if mark in retained]
+        return {self.data.ids[row]: retained[mark] for row, mark in marks if mark in retained}
 
     def duplicates_told(self) -> dict[str, Any]:
         """The duplicates as a run's figures keep them; nothing if there are none."""
-        ids = self.duplicates()
-        if not ids:
+        found = self.duplicates()
+        if not found:
             return {}
-        some = ", ".join(ids[:SHOWN]) + (", ..." if len(ids) > SHOWN else "")
+        shown = [f"{one} as {copy}" for one, copy in itertools.islice(found.items(), SHOWN)]
+        some = ", ".join(shown) + (", ..." if len(found) > SHOWN else "")
         sentence = (
-            f"{len(ids):,} of the {len(self.forget):,} samples to forget are retained under other "
-            f"ids too ({some}): the model will go on knowing them; ask to forget the copies too."
+            f"{len(found):,} of the {len(self.forget):,} samples to forget are retained under "
+            f"other ids too ({some}): the model will go on knowing them; ask to forget the copies "
+            "too."
         )
-        return {"duplicates": {"count": len(ids), "ids": ids[:SHOWN], "sentence": sentence}}
+        return {"duplicates": {"count": len(found), "copies": found, "sentence": sentence}}
 
     def to_json(self) -> str:
         """The manifest: ids and fingerprints of every part, and the requests."""

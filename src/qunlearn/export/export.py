@@ -20,7 +20,7 @@ from qunlearn.export.graph import clean, narrow, to_bytes, to_graph
 from qunlearn.export.integer import in_integers
 from qunlearn.export.network import FORMAT, KEY, OnnxNetwork
 from qunlearn.quant import Quantizer
-from qunlearn.store.files import write_bytes
+from qunlearn.store.files import as_written, write_bytes
 from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import Header, load
 from qunlearn.training.evaluate import split_of
@@ -33,6 +33,7 @@ LEAST_AGREEMENT = 99.5
 
 OLDEST, SINCE = 21, {2: 25}
 """The oldest opset written, and those that codes of fewer bits came with."""
+NEWEST = 25
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,8 @@ def export_run(
 def exported_from(file: Path, folder: Path) -> OnnxNetwork:
     """The network in a file that was exported from this run."""
     network = OnnxNetwork.open(file)
-    of = network.about.get("run", {}).get("model_sha256")
+    with as_written(file):
+        of = network.about.get("run", {}).get("model_sha256")
     if of != Run.open(folder).info["model_sha256"]:
         raise UserError(
             f"The file {str(file)!r} was not exported from {str(folder)!r}; name the run that it "
@@ -194,7 +196,9 @@ def _checked_opset(opset: int | None, bits: Mapping[str, int]) -> int:
         why = "DequantizeLinear as it is written here"
         if fewest is not None and bits[fewest] in SINCE:
             why = f"the {bits[fewest]}-bit weights of {fewest!r}"
-        raise UserError(f"Opset {opset} is too old for {why}; choose {least} or more.")
+        raise UserError(f"Opset {opset} is too old for {why}; choose {least} to {NEWEST}.")
+    if opset > NEWEST:
+        raise UserError(f"Opset {opset} is newer than any known here; choose {least} to {NEWEST}.")
     return opset
 
 

@@ -36,7 +36,9 @@ class OnnxNetwork(nn.Module):
         try:
             return cls(Path(path).read_bytes(), str(path))
         except OSError as error:
-            raise UserError(f"The file {str(path)!r} cannot be read: {error.strerror}.") from None
+            raise UserError(
+                f"The file {str(path)!r} cannot be read: {error.strerror}; check the path."
+            ) from None
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images to logits."""

@@ -11,6 +11,7 @@ import torch
 from qunlearn.data.sources.decode import read_image
 from qunlearn.errors import UserError
 from qunlearn.export.network import OnnxNetwork
+from qunlearn.store.files import as_written
 
 
 def predict_images(file: Path, images: Sequence[Path]) -> dict[str, dict[str, float]]:
@@ -19,22 +20,25 @@ def predict_images(file: Path, images: Sequence[Path]) -> dict[str, dict[str, fl
     An image is resized to what the network takes; for a network of grey images it is made grey.
     """
     network = OnnxNetwork.open(file)
-    about = network.about
-    shape = network.input.shape
-    if not {"classes", "mean", "std"} <= about.keys() or len(shape) != 4:
+    if not {"classes", "mean", "std"} <= network.about.keys() or len(network.input.shape) != 4:
         raise UserError(
             f"The file {str(file)!r} does not say its classes or how to normalise; export it from "
             "a run, or in Python with a split."
         )
-    channels, *size = shape[1:]
-    mean, std = (torch.tensor(about[key]).view(-1, 1, 1) for key in ("mean", "std"))
-    found = {}
     for image in images:
-        pixels = read_image(image, (size[0], size[1]), resize=True)
-        if channels == 1:  # the weights of ITU-R 601, as everybody's
-            pixels = (pixels @ np.array([0.299, 0.587, 0.114]))[..., None]
-        x = torch.from_numpy(pixels / 255).float().permute(2, 0, 1)
-        shares = network(((x - mean) / std)[None]).softmax(1)[0]
-        order = shares.argsort(descending=True).tolist()
-        found[str(image)] = {about["classes"][i]: float(shares[i]) for i in order}
-    return found
+        if not image.is_file():
+            raise UserError(f"There is no image {str(image)!r}; check the path.")
+    with as_written(file):
+        return {str(image): _shares(network, image) for image in images}
+
+
+def _shares(network: OnnxNetwork, image: Path) -> dict[str, float]:
+    about, (channels, *size) = network.about, network.input.shape[1:]
+    mean, std = (torch.tensor(about[key]).view(channels, 1, 1) for key in ("mean", "std"))
+    pixels = read_image(image, (size[0], size[1]), resize=True)
+    if channels == 1:  # the weights of ITU-R 601, as everybody's
+        pixels = (pixels @ np.array([0.299, 0.587, 0.114]))[..., None]
+    x = torch.from_numpy(pixels / 255).float().permute(2, 0, 1)
+    shares = network(((x - mean) / std)[None]).softmax(1)[0]
+    order = shares.argsort(descending=True).tolist()
+    return {str(about["classes"][i]): float(shares[i]) for i in order}

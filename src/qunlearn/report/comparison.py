@@ -91,7 +91,8 @@ def report_comparison(path: Path, *, data_dir: Path | None = None) -> Path:
         again_section(
             f"qunlearn compare --config {shlex.quote(str(path / CONFIG))} --out NEW",
             settings,
-            {"seeds": ", ".join(map(str, range(content["seeds"]))), **facts_of(info)},
+            {"seeds": "0" if content["seeds"] == 1 else f"0 to {content['seeds'] - 1}"}
+            | facts_of(info),
             "This makes the comparison again in the folder NEW. The same seeds, thread count, "
             "versions and processor give the same numbers, but for the times.",
         ),

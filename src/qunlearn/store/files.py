@@ -24,7 +24,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise Failure(
             f"{str(path)!r} could not be written: {error.strerror or error}; nothing half-written "
-            "is kept. Mend that, and give the command again, with --resume where it has that."
+            "is kept. Mend that, and give the command again."
         ) from None
 
 

@@ -33,15 +33,31 @@ def locked(folder: Path) -> Iterator[None]:
             os.close(handle)
 
 
+def check_unlocked(folder: Path) -> None:
+    """Raise if another process is writing to `folder`."""
+    path = folder / LOCK
+    if path.is_file():
+        handle = os.open(path, os.O_RDWR)
+        try:
+            if not _try(handle):
+                raise _held(folder)
+        finally:
+            os.close(handle)
+
+
+def _held(folder: Path) -> UserError:
+    return UserError(
+        f"Another process is writing to {str(folder)!r}; wait for it to end, or name another "
+        "folder with --out."
+    )
+
+
 def _taken(path: Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         if not _try(handle):
             os.close(handle)
-            raise UserError(
-                f"Another process is writing to {str(path.parent)!r}; wait for it to end, or name "
-                "another folder with --out."
-            )
+            raise _held(path.parent)
         try:
             if os.path.samestat(os.fstat(handle), path.stat()):
                 return handle

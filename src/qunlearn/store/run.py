@@ -41,7 +41,7 @@ from qunlearn.store.files import (
     write_text,
     writing,
 )
-from qunlearn.store.lock import LOCK, locked
+from qunlearn.store.lock import LOCK, check_unlocked, locked
 from qunlearn.store.weights import read_tensors, write_weights
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class Run:
         if exists and not path.is_dir():
             raise UserError(f"The output {str(path)!r} is a file; name a new folder with --out.")
         begun = path.is_dir() and (path / CONFIG).is_file()
+        if begun and not resume:
+            check_unlocked(path)
         if path.is_dir() and not (resume and begun) and _names(path):
             hint = ", or go on with the run in it with --resume" if begun else ""
             raise UserError(

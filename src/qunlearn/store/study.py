@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from qunlearn.errors import UserError
 from qunlearn.store import toml
-from qunlearn.store.files import read, read_json, write_json, write_text
+from qunlearn.store.files import json_text, read, read_object, write_json, write_text
 from qunlearn.store.lock import locked
 from qunlearn.store.run import Run
 
 CONFIG, TABLE = "compare.toml", "table.json"
+SUM = "sha256"
+"""Where a table has its own checksum, taken of the rest of it."""
 
 
 class StudyFolder:
@@ -33,12 +37,17 @@ class StudyFolder:
 
     def write_table(self, table: Mapping[str, Any]) -> None:
         """Keep the table."""
-        write_json(self.path / TABLE, table)
+        write_json(self.path / TABLE, {**table, SUM: _sum(table)})
 
     @property
     def table(self) -> dict[str, Any]:
-        """The table."""
-        table: dict[str, Any] = read_json(self.path / TABLE)
+        """The table, compared with its checksum."""
+        table = read_object(self.path / TABLE)
+        if table.pop(SUM, None) not in (None, _sum(table)):  # none in tables of older versions
+            raise UserError(
+                f"The file {str(self.path / TABLE)!r} is not as it was written; give the same "
+                "`qunlearn compare` again, which makes it anew from its cells."
+            )
         return table
 
     @property
@@ -46,3 +55,7 @@ class StudyFolder:
         """The settings."""
         config: dict[str, Any] = read(self.path / CONFIG, toml.loads, "TOML")
         return config
+
+
+def _sum(table: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json_text(table).encode()).hexdigest()

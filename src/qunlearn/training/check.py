@@ -9,7 +9,7 @@ from qunlearn.data import manifest
 from qunlearn.errors import UserError
 from qunlearn.store import run as parts
 from qunlearn.store.files import UNDER_WAY
-from qunlearn.store.lock import LOCK
+from qunlearn.store.lock import LOCK, check_unlocked
 from qunlearn.store.run import PARTS, Run
 from qunlearn.training.checkpoint import check_manifest, tensors_of
 
@@ -35,12 +35,15 @@ def check_run(path: Path) -> list[str]:
     Everything in the folder is read, and nothing is changed. Whether the data set is still the one
     that the run was made with is not asked here; whatever uses the run checks that.
     """
+    if path.is_file():
+        raise UserError(f"{str(path)!r} is a file; name the run folder, {str(path.parent)!r}.")
     if not path.is_dir():
         raise UserError(f"There is no run folder {str(path)!r}; check the path.")
     present = {entry.name for entry in path.iterdir()}
     if not present & {parts.CONFIG, parts.INFO}:
         raise UserError(f"The folder {str(path)!r} is not a run; name one that qunlearn wrote.")
     if parts.INFO not in present:
+        check_unlocked(path)
         return [f"The run {str(path)!r} was not finished; go on with it with --resume."]
     try:
         older, sums = parts.format_of(path) == 1, Run(path).checksums

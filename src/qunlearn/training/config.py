@@ -86,7 +86,7 @@ class Config(BaseModel):
             return cls(**values)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the settings"
+            where = str(first["loc"][0]) if first["loc"] else "the settings"
             if first["type"] == "missing":
                 extra = cls.model_fields[where].json_schema_extra
                 argument = isinstance(extra, dict) and extra.get("argument")

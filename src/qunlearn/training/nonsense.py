@@ -39,8 +39,9 @@ def refuse_nonsense(
     what = f"{wrong} became {float(scalars[wrong])}" if wrong else "gradient became NaN or infinite"
     first = first_layer(model, again)
     raise Failure(
-        f"The {what} in {where}{f', first in {first}' if first else ''}; lower the learning rate "
-        "(lr) or add warm-up. Epochs before are in the history, and the last checkpoint is kept."
+        f"The {what} in {where}{f', first in {first}' if first else ''}; begin anew with a lower "
+        "learning rate (lr) or warm-up. The epochs before are in the history, and the last good "
+        "checkpoint is kept."
     )
 
 

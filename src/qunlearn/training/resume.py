@@ -23,6 +23,9 @@ from qunlearn.store.weights import read_header, read_tensors, write_weights
 EVERY = 60.0
 """Seconds after which the state is kept within an epoch, too."""
 
+TABLES = ("model", "momentum", "total", "own")
+"""What the tensors of a checkpoint are: their names begin with one of these."""
+
 SHARE = 0.01
 """The largest share of the time that goes into keeping it."""
 
@@ -81,12 +84,9 @@ class Keeper:
             for i, p in enumerate(_parameters(optimizer))
             if optimizer.state[p].get("momentum_buffer") is not None
         }
-        tables = {
-            "model": model.state_dict(),
-            "momentum": momenta,
-            "total": state.totals,
-            "own": state.own,
-        }
+        tables = dict(
+            zip(TABLES, (model.state_dict(), momenta, state.totals, state.own), strict=True)
+        )
         tensors = {f"{t}/{name}": v for t, table in tables.items() for name, v in table.items()}
         plain = {
             "epoch": state.epoch,
@@ -95,8 +95,11 @@ class Keeper:
             "compiled": state.compiled,
             "rows": state.rows,
         }
-        header = {"key": self.key, "threads": torch.get_num_threads(), "state": plain}
-        write_weights(self.path, tensors, header | {"precision": fabric._precision.state_dict()})
+        # A state that has gone wrong is no state to go on from: the one before stays.
+        if all(torch.isfinite(v).all() for v in tensors.values() if v.is_floating_point()):
+            header = {"key": self.key, "threads": torch.get_num_threads(), "state": plain}
+            header["precision"] = fabric._precision.state_dict()
+            write_weights(self.path, tensors, {**header, "sum": digest(tensors, header)})
         self._last = time.perf_counter()
         self._cost = self._last - started
         self._spent += self._cost
@@ -107,25 +110,22 @@ class Keeper:
         """Put everything back as it was kept, and say where that is; None if nothing was."""
         if not self.path.exists():
             return None
+        damaged = UserError(
+            f"The checkpoint {str(self.path)!r} is damaged; delete it, and --resume begins the run "
+            "from its start."
+        )
         try:
-            return self._restored(model, optimizer, fabric)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            if isinstance(error, UserError):
-                raise
-            raise UserError(
-                f"The checkpoint {str(self.path)!r} is damaged; delete it to begin anew."
-            ) from error
-
-    def _restored(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, fabric: Fabric
-    ) -> State:
-        header, tensors = read_header(self.path), read_tensors(self.path)
-        if header.get("key") != self.key:
+            header, tensors = read_header(self.path), read_tensors(self.path)
+        except UserError:
+            raise damaged from None
+        if header.pop("sum", None) != digest(tensors, header):
+            raise damaged
+        if header["key"] != self.key:
             raise UserError(
                 f"The checkpoint {str(self.path)!r} is of something else than is to be made now: "
                 "other settings, data or network; restore those, or begin anew without it."
             )
-        tables: dict[str, dict[str, Tensor]] = {"model": {}, "momentum": {}, "total": {}, "own": {}}
+        tables: dict[str, dict[str, Tensor]] = {name: {} for name in TABLES}
         for name, tensor in tensors.items():
             table, _, rest = name.partition("/")
             tables[table][rest] = tensor.to(fabric.device)
@@ -145,13 +145,18 @@ class Keeper:
 
 def fingerprint(model: nn.Module, *rest: object) -> str:
     """What is being made, in one word: from these weights, with these settings and samples."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {list(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(_bytes(tensor))
+    return digest(model.state_dict(), *rest)
+
+
+def digest(tensors: Mapping[str, Tensor], *rest: object) -> str:
+    """The SHA-256 of tensors by their names, and of whatever else."""
+    made = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        made.update(f"{name} {list(tensor.shape)} {tensor.dtype}".encode())
+        made.update(_bytes(tensor))
     for value in rest:
-        digest.update(_bytes(value) if isinstance(value, Tensor) else repr(value).encode())
-    return digest.hexdigest()
+        made.update(_bytes(value) if isinstance(value, Tensor) else repr(value).encode())
+    return made.hexdigest()
 
 
 def _bytes(tensor: Tensor) -> bytes:
