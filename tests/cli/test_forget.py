@@ -7,6 +7,7 @@ import pytest
 from cli.test_bad_input import refuse
 
 from qunlearn.store.run import Run
+from qunlearn.store.study import StudyFolder
 from qunlearn.store.weights import read_tensors
 from qunlearn.training.evaluate import split_of
 
@@ -250,7 +251,7 @@ def test_compare_prints_the_table_and_json(qunlearn, run_folder, tmp_path):
     shutil.move(tmp_path / "run-compare-random-10", tmp_path / "t")
     assert all(word in out for word in ("retrain", "ga[momentum=0]", "Noise floor", "2 seeds"))
     code, out, _ = qunlearn(*words, "--out", tmp_path / "t", "--json")
-    assert json.loads(out) == json.loads((tmp_path / "t" / "table.json").read_text())
+    assert json.loads(out) == StudyFolder(tmp_path / "t").table
     assert "compared" in refuse(qunlearn, tmp_path, *words, "--set", "ft.lr=1", "--out", "x")
 
 
