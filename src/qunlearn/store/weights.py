@@ -50,7 +50,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     with _opened(path) as file:
         try:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except SafetensorError as error:
+        except (SafetensorError, ValueError, TypeError, RuntimeError) as error:
             raise UserError(f"The file {str(path)!r} is damaged ({error}); {HINT}.") from None
 
 
