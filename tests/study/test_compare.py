@@ -513,3 +513,6 @@ def test_a_table_that_was_altered_is_refused(tmp_path):
     path.write_text(path.read_text().replace("72.5", "71.5"))
     with pytest.raises(UserError, match="is not as it was written"):
         _ = folder.table
+    path.write_text('{"rows": [NaN], "sha256": ""}')
+    with pytest.raises(UserError, match="does not hold what qunlearn writes"):
+        _ = folder.table

@@ -10,7 +10,7 @@ from typing import Any
 
 from qunlearn.errors import UserError
 from qunlearn.store import toml
-from qunlearn.store.files import json_text, read, read_object, write_json, write_text
+from qunlearn.store.files import as_written, json_text, read, read_object, write_json, write_text
 from qunlearn.store.lock import locked
 from qunlearn.store.run import Run
 
@@ -43,7 +43,9 @@ class StudyFolder:
     def table(self) -> dict[str, Any]:
         """The table, compared with its checksum."""
         table = read_object(self.path / TABLE)
-        if table.pop(SUM, None) not in (None, _sum(table)):  # none in tables of older versions
+        with as_written(self.path / TABLE):
+            whole = table.pop(SUM, None) in (None, _sum(table))  # none in tables of older versions
+        if not whole:
             raise UserError(
                 f"The file {str(self.path / TABLE)!r} is not as it was written; give the same "
                 "`qunlearn compare` again, which makes it anew from its cells."
