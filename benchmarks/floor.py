@@ -63,6 +63,7 @@ def shares(work: Work) -> dict[str, float]:
         name: sum(e.self_cpu_time_total for e in events if e.key in keys) / total
         for name, keys in named.items()
     }
-    rounding = ("_UniformQuantize", "_UniformQuantizeBackward")
+    kinds = ("_UniformQuantize", "_OffsetQuantize")
+    rounding = {name + part for name in kinds for part in ("", "Backward")}
     found["quantizers"] = sum(e.cpu_time_total for e in events if e.key in rounding) / total
     return found | {"the rest": 1 - sum(found.values())}

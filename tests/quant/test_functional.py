@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -35,7 +36,7 @@ def test_lsq_plus_has_the_gradients_of_its_straight_through_composition(
     offset = share * scale * high
 
     def ours(x: Tensor, s: Tensor, beta: Tensor) -> Tensor:
-        return F.uniform_quantize(x, s, F.zero_point(beta, s, low, high), low, high)
+        return F.offset_quantize(x, s, beta, low, high)
 
     def reference(x: Tensor, s: Tensor, beta: Tensor) -> Tensor:
         return ref.uniform(x, s, ref.zero_point(beta, s, low, high), low, high)
@@ -70,7 +71,7 @@ def test_lsq_by_the_published_formula_one_number_at_a_time(
 def test_lsq_plus_terms_at_the_clips() -> None:
     # Codes 0..3, zero at code 1 (β = -0.9 is snapped to -1): the grid is -1, 0, 1, 2.
     x, s, beta = leaves(torch.tensor([-5.0, 0.3, 5.0]), 1.0, -0.9)
-    output = F.uniform_quantize(x, s, F.zero_point(beta, s, 0, 3), 0, 3)
+    output = F.offset_quantize(x, s, beta, 0, 3)
     assert output.tolist() == [-1, 0, 2]
     for element, (to_x, to_s, to_beta) in enumerate(
         [
@@ -193,12 +194,18 @@ def test_a_snapped_range_has_zero_and_its_width(bits: int, lower: float, width: 
     assert [g.item() for g in found] == [3, 5]
 
 
-def test_scaling_a_gradient_leaves_the_value_alone() -> None:
-    x = torch.randn(5, requires_grad=True)
-    y = F.scale_gradient(x, 0.25)
-    assert torch.equal(y, x)
-    (found,) = torch.autograd.grad(y.sum(), x)
-    assert found.tolist() == [0.25] * 5
+@pytest.mark.parametrize("quantize", [F.uniform_quantize, F.offset_quantize])
+def test_a_factor_scales_the_parameters_gradients_and_nothing_else(
+    quantize: Callable[..., Tensor],
+) -> None:
+    x, s, place = leaves(torch.linspace(-5, 5, 40), 0.3, -0.7)
+    outputs = [quantize(x, s, place, 0, 15, factor) for factor in (1.0, 0.25, torch.tensor(0.25))]
+    assert torch.equal(outputs[0], outputs[1])
+    plain, *scaled = (torch.autograd.grad(output.sum(), (x, s, place)) for output in outputs)
+    for found in scaled:
+        assert torch.equal(found[0], plain[0])
+        assert [g.item() for g in found[1:]] == pytest.approx([g.item() / 4 for g in plain[1:]])
+        assert all(g.item() for g in plain[1:])
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, 1e-30])
@@ -207,7 +214,7 @@ def test_a_collapsed_scale_gives_finite_values_and_gradients(scale: float) -> No
     s, alpha, minus = (torch.tensor(v, requires_grad=True) for v in (scale, 0.2, -0.5))
     outputs = {
         "lsq": F.uniform_quantize(x, s, 0, -8, 7),
-        "lsq+": F.uniform_quantize(x, s, F.zero_point(minus, s, 0, 15), 0, 15),
+        "lsq+": F.offset_quantize(x, s, minus, 0, 15),
         "pact": F.pact(x, s, 4),
         "signed pact": F.pact(x, s, 4, signed=True),
         "dsq": F.dsq(x, *F.snap_range(minus, minus + s, 4), alpha, 4),

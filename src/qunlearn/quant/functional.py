@@ -8,10 +8,12 @@ padding and integer runtimes need it; only DoReFa's weights, by their definition
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.function import once_differentiable
 
@@ -34,12 +36,18 @@ def code_range(bits: int, signed: bool) -> tuple[int, int]:
 
 
 def uniform_quantize(
-    x: Tensor, scale: Tensor, zero_point: Tensor | float, low: int, high: int
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | float,
+    low: int,
+    high: int,
+    factor: float | Tensor = 1.0,
 ) -> Tensor:
     """Round `x` to `s·(k - z)`, with `v = x/s + z` and `k = round(clamp(v, low, high))`.
 
     Gradients: to `x` 1 inside and 0 outside of the clips; to `s` `round(v) - v` inside, `k - z` at
-    the clips; to `z` 0 inside, `-s` at the clips. This is LSQ, and with a learned `z` LSQ+.
+    the clips; to `z` 0 inside, `-s` at the clips. Those to `s` and `z` are multiplied by `factor`.
+    This is LSQ.
 
     Example:
         >>> x = torch.tensor([-9.0, 0.0, 0.6, 9.0])
@@ -47,17 +55,31 @@ def uniform_quantize(
         tensor([-4.0000,  0.0000,  0.5000,  3.5000])
     """
     zero_point = torch.as_tensor(zero_point, dtype=scale.dtype, device=scale.device)
-    return _apply(_UniformQuantize, x, scale, zero_point, low, high)
+    return _apply(_UniformQuantize, x, scale, zero_point, low, high, factor)
+
+
+def offset_quantize(
+    x: Tensor, scale: Tensor, offset: Tensor, low: int, high: int, factor: float | Tensor = 1.0
+) -> Tensor:
+    """Round `x` to a grid that starts at `offset`: `uniform_quantize` with that `zero_point`.
+
+    Gradients to scale and offset go through the zero point, too, by the straight-through
+    estimator, and are multiplied by `factor`. This is LSQ+.
+    """
+    return _apply(_OffsetQuantize, x, scale, offset, low, high, factor)
 
 
 def zero_point(offset: Tensor, scale: Tensor, low: int, high: int) -> Tensor:
     """The integer code nearest to real zero, for a grid that is to start at `offset` (SPEC's β).
 
-    `z = clamp(round(low - β/s), low, high)`, differentiable in both by the straight-through
-    estimator. `z` is an integer, so the grid starts at `s·(low - z)`: β snapped to a whole step.
+    `z = clamp(round(low - β/s), low, high)` is an integer, so the grid starts at `s·(low - z)`:
+    β snapped to a whole step.
     """
-    unrounded = low - offset / wide(scale).clamp_min(SMALLEST_SCALE)
-    return round_through(unrounded).clamp(low, high)
+    return _free_zero_point(offset, scale, low).clamp(low, high)
+
+
+def _free_zero_point(offset: Tensor, scale: Tensor, low: int) -> Tensor:
+    return (low - offset / wide(scale).clamp_min(SMALLEST_SCALE)).round()
 
 
 def round_through(x: Tensor) -> Tensor:
@@ -68,11 +90,6 @@ def round_through(x: Tensor) -> Tensor:
 def wide(x: Tensor) -> Tensor:
     """`x` in at least 32 bits: half precision cannot tell 256 codes and their fractions apart."""
     return x if x.dtype is torch.float64 else x.float()
-
-
-def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
-    """`x` itself, bit for bit, whose gradient is multiplied by `factor` on the way back."""
-    return _apply(_ScaleGradient, x, factor)
 
 
 def lsq_gradient_factor(features: int, high: float | Tensor) -> float | Tensor:
@@ -152,7 +169,11 @@ def snap_range(lower: Tensor, upper: Tensor, bits: int) -> tuple[Tensor, Tensor]
 
 
 def _apply(function: type[torch.autograd.Function], *inputs: object) -> Tensor:
-    result: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]
+    call = function.apply
+    if not _are_functorch_transforms_active():
+        # The same without its search for default arguments, which takes longer than rounding does.
+        call = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    result: Tensor = call(*inputs)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -198,53 +219,74 @@ def _uniform_back(
     return passed.to(x.dtype), scales, zeros
 
 
+@kernel(dense=1)
+def _offset(x: Tensor, scale: Tensor, offset: Tensor, low: int, high: int) -> Any:
+    return _uniform.plain(x, scale, zero_point(offset, scale, low, high), low, high)
+
+
+@kernel(dense=2)
+def _offset_back(
+    x: Tensor, gradient: Tensor, scale: Tensor, offset: Tensor, low: int, high: int
+) -> tuple[Tensor, ...]:
+    free = _free_zero_point(offset, scale, low)
+    zero = free.clamp(low, high)
+    passed, scales, zeros = _uniform_back.plain(x, gradient, scale, zero, low, high, True, True)
+    # Where it is not clipped, the zero point moves by -1/s with β, and by β/s² with s.
+    s = wide(scale).clamp_min(SMALLEST_SCALE)
+    moved = zeros * (free == zero) / s
+    return passed, scales + moved * offset / s, -moved
+
+
 def _where_positive(x: Tensor, value: Tensor) -> Tensor:
     """`value` where `x` is above zero, and 0 elsewhere; a tenth of the time that a mask takes."""
     chosen: Tensor = torch.ops.aten.threshold_backward(value, x, 0)
     return chosen
 
 
-class _UniformQuantize(torch.autograd.Function):
+class _Rounding(torch.autograd.Function):
+    """What `_UniformQuantize` and `_OffsetQuantize` share."""
+
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Any:
-        return _uniform(x, scale, zero, low, high)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, scale, place, ctx.low, ctx.high, ctx.factor = inputs
+        ctx.fused = is_fused()
+        ctx.save_for_backward(x, scale, place)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, scale, zero, ctx.low, ctx.high = inputs
-        ctx.fused = is_fused()
-        ctx.save_for_backward(x, scale, zero)
+    def saved(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        """What the backward kernels take."""
+        x, scale, place = ctx.saved_tensors
+        if is_functorch_wrapped_tensor(gradient):
+            x = x + torch.zeros_like(gradient)  # vmap writes in place only to what it maps over
+        return x, gradient, scale, place, ctx.low, ctx.high
+
+
+class _UniformQuantize(_Rounding):
+    @staticmethod
+    def forward(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int, factor: Any) -> Any:
+        return _uniform(x, scale, zero, low, high)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, scale, zero = ctx.saved_tensors
-        _, to_scale, to_zero, *_ = ctx.needs_input_grad
-        if is_functorch_wrapped_tensor(gradient):
-            x = x + torch.zeros_like(gradient)  # vmap writes in place only to what it maps over
-        limits = (ctx.low, ctx.high)
-        passed, scales, zeros = _uniform_back(
-            x, gradient, scale, zero, *limits, to_scale, to_zero, fused=ctx.fused
-        )
-        return passed, _as(scales, scale), _as(zeros, zero), None, None
+        inputs, wanted = _Rounding.saved(ctx, gradient), ctx.needs_input_grad[1:3]
+        passed, *found = _uniform_back(*inputs, *wanted, fused=ctx.fused)
+        return passed, *map(_as, found, inputs[2:4], repeat(ctx.factor)), None, None, None
 
 
-class _ScaleGradient(torch.autograd.Function):
-    generate_vmap_rule = True
+class _OffsetQuantize(_Rounding):
+    @staticmethod
+    def forward(x: Tensor, scale: Tensor, offset: Tensor, low: int, high: int, factor: Any) -> Any:
+        return _offset(x, scale, offset, low, high)
 
     @staticmethod
-    def forward(x: Tensor, factor: float | Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.factor = inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient * ctx.factor, None
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        inputs = _Rounding.saved(ctx, gradient)
+        passed, *found = _offset_back(*inputs, fused=ctx.fused)
+        return passed, *map(_as, found, inputs[2:4], repeat(ctx.factor)), None, None, None
 
 
 @kernel(dense=1)
@@ -351,5 +393,6 @@ class _Dsq(torch.autograd.Function):
         return passed, *map(_as, found, parameters), None
 
 
-def _as(gradient: Tensor | None, like: Tensor) -> Tensor | None:
-    return None if gradient is None else gradient.reshape(like.shape)
+def _as(gradient: Tensor | None, like: Tensor, factor: float | Tensor = 1.0) -> Tensor | None:
+    """A parameter's gradient in its shape, where there is one."""
+    return None if gradient is None else gradient.reshape(like.shape) * factor

@@ -111,5 +111,7 @@ def _column(value: Any) -> Any:
     """A shared tensor as one number or as a column."""
     if not isinstance(value, Tensor):
         return value
+    if not value.dim():
+        return value.detach().clone()
     column = value.detach().flatten()
     return column[:, None].clone() if value.numel() > 1 else column[0].clone()

@@ -52,8 +52,7 @@ class LsqWeight(Quantizer):
     def quantize(self, x: Tensor) -> Tensor:
         """Round with the LSQ gradient, scaled by the number of weights that share the scale."""
         factor = F.lsq_gradient_factor(x.numel() // self.scale.numel(), self.high)
-        scale = F.scale_gradient(self.scale, factor)
-        return F.uniform_quantize(x, scale, 0, self.low, self.high)
+        return F.uniform_quantize(x, self.scale, 0, self.low, self.high, factor)
 
     def grid(self, x: Tensor | None = None) -> Grid:
         """Signed codes around zero."""
@@ -103,8 +102,7 @@ class LsqActivation(Quantizer):
     def quantize(self, x: Tensor) -> Tensor:
         """Round with the LSQ gradient, scaled by the features of one sample."""
         factor = F.lsq_gradient_factor(x.shape[1:].numel(), self.high - self.zero_point)
-        scale = F.scale_gradient(self.scale, factor)
-        return F.uniform_quantize(x, scale, self.zero_point, self.low, self.high)
+        return F.uniform_quantize(x, self.scale, self.zero_point, self.low, self.high, factor)
 
     def grid(self, x: Tensor | None = None) -> Grid:
         """Unsigned codes, with zero at the bottom or in the middle."""
@@ -134,9 +132,7 @@ class LsqPlusActivation(Quantizer):
     def quantize(self, x: Tensor) -> Tensor:
         """Round with the LSQ+ gradient, scaled by the features of one sample."""
         factor = F.lsq_gradient_factor(x.shape[1:].numel(), self.high)
-        scale = F.scale_gradient(self.scale, factor)
-        zero = F.zero_point(F.scale_gradient(self.offset, factor), scale, self.low, self.high)
-        return F.uniform_quantize(x, scale, zero, self.low, self.high)
+        return F.offset_quantize(x, self.scale, self.offset, self.low, self.high, factor)
 
     def grid(self, x: Tensor | None = None) -> Grid:
         """Unsigned codes, with zero wherever the offset puts it."""
