@@ -20,7 +20,7 @@ from qunlearn.training.train import train
 def elsewhere(digits: Split):
     """A full-precision network that memorised the training part, made without a run."""
     model = ModelSpec("resnet18", 10, 1, 8, 0.125).build()
-    train(model, digits, epochs=12, batch_size=30, lr=0.1, augment=False)
+    train(model, digits, epochs=30, batch_size=30, lr=0.03, augment=False)
     return model.eval()
 
 

@@ -25,6 +25,7 @@ from qunlearn.training.train import (
     calibrate_first,
     check_fits,
     header_of,
+    made,
     model_spec,
     quant_spec,
     train_into,
@@ -60,19 +61,15 @@ def adopt_run(config: AdoptConfig, out: Path, *, resume: bool = False) -> Run:
 
     calibrate_first(model.eval(), data, split.train, optimizer)
     fabric = make_fabric(config)
-    with Run.writing(out, config.to_dict(), split.to_json(), resume) as run:
-        if not Run.is_complete(out):
-            work = partial(
-                train_into,
-                run=run,
-                model=model,
-                split=split,
-                header=header_of(spec, quant, split),
-                settings=settings,
-                info={"held_out_check": found.sentence},
-            )
-            fabric.launch(work)
-    return run
+    work = partial(
+        train_into,
+        model=model,
+        split=split,
+        header=header_of(spec, quant, split),
+        settings=settings,
+        info={"held_out_check": found.sentence},
+    )
+    return made(fabric, out, config, split, resume, work)
 
 
 def check_held_out(model: nn.Module, split: Split) -> Exposure:

@@ -23,6 +23,7 @@ from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import Header, model_with, save, tensors_of
 from qunlearn.training.config import (
     ComputeConfig,
+    Config,
     OptimizerConfig,
     QuantConfig,
     TrainConfig,
@@ -97,17 +98,28 @@ def train_run(config: TrainConfig, out: Path, *, resume: bool = False) -> Run:
     model = starting_model(config, spec, quant, split)
     # Whatever is wrong is said before writing.
     check_fits(model, data, split.train, config, config.devices)
+    work = partial(
+        train_into,
+        model=model,
+        split=split,
+        header=header_of(spec, quant, split),
+        settings={name: getattr(config, name) for name in OptimizerConfig.model_fields},
+    )
+    return made(fabric, out, config, split, resume, work)
+
+
+def made(
+    fabric: Fabric,
+    out: Path,
+    config: Config,
+    split: Split,
+    resume: bool,
+    work: Callable[..., None],
+) -> Run:
+    """The run in the folder `out`, where each process does `work` unless it is complete already."""
     with Run.writing(out, config.to_dict(), split.to_json(), resume) as run:
         if not Run.is_complete(out):
-            work = partial(
-                train_into,
-                run=run,
-                model=model,
-                split=split,
-                header=header_of(spec, quant, split),
-                settings={name: getattr(config, name) for name in OptimizerConfig.model_fields},
-            )
-            fabric.launch(work)
+            fabric.launch(partial(work, run=run))
     return run
 
 
