@@ -88,17 +88,19 @@ def test_of_a_class_that_is_gone_nothing_is_to_be_left(trained, digits):
 def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
     model = copy.deepcopy(trained).train()
     job = Job(model, asked, make_fabric(ComputeConfig()))
-    config = OeuConfig(batch_size=len(asked.forget))
+    config = OeuConfig(batch_size=2 * len(asked.forget))
     push = Push(job, config, find_aim(model, asked, asked.held_out, config.seed))
     push.backward(model, [(0, 0)])
     found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
-    batch = push.loader.batch(0, 0)
+    batch, others = push.loader.batch(0, 0), push.others.batch(0, 0)
+    assert set(others.index.tolist()) <= set(asked.retain.tolist())
     model.zero_grad()
-    odds = margin(model(batch.images), batch.labels)
+    logits = model(torch.cat([batch.images, others.images]))
+    odds = margin(logits[: len(batch.labels)], batch.labels)
     above = odds.detach().sigmoid() - push.aim.margins[batch.index].sigmoid()
     weights = (above / SLACK).clamp(0, 1)
     assert 0 < weights.count_nonzero() < len(weights)
-    (PUSH * (weights * odds).sum() / len(odds)).backward()
+    (PUSH * (weights * odds).sum() / config.batch_size).backward()
     expected = [p.grad for p in model.parameters() if p.grad is not None]
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)

@@ -20,7 +20,7 @@ from qunlearn.quant import keeping_statistics
 from qunlearn.training.inference import predict
 from qunlearn.training.loop import Objective, Scalars, cross_entropy, fastest_layout, to_device
 
-PUSH = 2.0
+PUSH = 0.6
 """How strongly a sample is pushed that is far above its aim, against the retain gradient's one."""
 
 SLACK = 0.2
@@ -107,18 +107,18 @@ def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Obj
 class Push:
     """The backward pass on forget batches: the log-odds of the truth go down to their aim.
 
-    Samples are shown as they are, for their aim is about that. BatchNorm normalises by the batch,
-    which a small request is filled up for with retained samples, and records nothing.
+    Samples are shown as they are, for their aim is about that. BatchNorm normalises by the batch
+    and records nothing. Most of the batch are retained samples, augmented as in training, since
+    BatchNorm's averages are over such: among themselves, unaugmented samples are normalised
+    otherwise than they will be one by one, and reach their aim only there.
     """
 
     def __init__(self, job: Job, config: OeuConfig, aim: Aim):
-        plain = config.model_copy(update={"augment": False})
         self.job, self.config, self.aim = job, config, aim
-        self.loader = job.loader(job.split.forget, plain, "forget")
+        half = {"batch_size": -(-config.batch_size // 2), "augment": False}
+        self.loader = job.loader(job.split.forget, config.model_copy(update=half), "forget")
+        self.others = job.loader(job.split.retain, config, "others")
         self.steps = len(self.loader)
-        missing = config.batch_size - len(job.split.forget)
-        few = plain.model_copy(update={"batch_size": max(missing, 1)})
-        self.filler = job.loader(job.split.retain, few, "filler") if missing > 0 else None
         self.layout = fastest_layout(job.model)
         self.weights: list[Tensor] = []
 
@@ -126,18 +126,17 @@ class Push:
         """Leave the gradient of these batches in `.grad`."""
         for epoch, step in batches:
             batch = self.loader.batch(epoch, step)
+            others = self.others.batch(*divmod(epoch * self.steps + step, len(self.others)))
             images, labels = to_device(self.job.fabric, batch, self.layout)
-            if self.filler:
-                other = self.filler.batch(*divmod(epoch, len(self.filler)))
-                images = torch.cat([images, to_device(self.job.fabric, other, self.layout)[0]])
+            among, _ = to_device(self.job.fabric, others, self.layout)
             with keeping_statistics(model):
-                logits = model(images)[: len(labels)]
+                logits = model(torch.cat([images, among]))[: len(labels)]
             odds = margin(logits.float(), labels)
             above = odds.detach().sigmoid() - self.aim.confidences[batch.index].to(odds)
             weights = (above / SLACK).clamp(0, 1)
             # Divided by a whole batch, however few the samples are: the push on each is the same.
             # Processes average, so the world's size is put back.
-            size = len(batches) * self.config.batch_size / self.job.fabric.world_size
+            size = self.config.batch_size / self.job.fabric.world_size
             self.job.fabric.backward(PUSH * (weights * odds).sum() / size)
             self.weights.append(weights.cpu())
         return {}

@@ -1,0 +1,76 @@
+"""A request to forget from the first line read to the last line written, beside a Retrain.
+
+    python benchmarks/request.py RUN [--data-dir DIR] [--share 0.1] [--methods oeu oeu-paper ft]
+
+RUN is a run that was trained. A Retrain's epochs are all alike, so three are timed and taken for
+all of them. One thread, wall time: the machine must be idle. Written to
+`benchmarks/results/request.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from qunlearn.methods.config import ForgetConfig
+from qunlearn.methods.forget import forget_run
+from qunlearn.store.run import Run, machine, versions
+
+RESULTS = Path(__file__).parent / "results" / "request.json"
+TIMED = 3
+
+
+def parts(run: Path, method: str, told: dict[str, Any]) -> dict[str, float]:
+    """The seconds of each part of a request."""
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        asked = ForgetConfig.parse({"run": run, "method": method, "threads": 1, **told})
+        made = forget_run(asked, Path(folder) / "run")
+        whole = time.perf_counter() - started
+        epochs = made.history[-1]["seconds"]
+        took = made.info["seconds"]
+        found = {
+            "epochs": epochs,
+            "the method's other work": took["forgetting"] - epochs,
+            "measuring": took["evaluation"],
+            "reading and writing": whole - took["forgetting"] - took["evaluation"],
+            "whole": whole,
+        }
+    if method == "retrain":
+        more = epochs / TIMED * Run.open(run).config["epochs"] - epochs
+        found |= {"epochs": epochs + more, "whole": whole + more}
+    return found
+
+
+def main() -> None:
+    """Time each method, and a Retrain."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("run", type=Path)
+    options.add_argument("--data-dir", type=Path)
+    options.add_argument("--share", type=float, default=0.1)
+    options.add_argument("--methods", nargs="+", default=["oeu", "oeu-paper", "ft"])
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    told: dict[str, Any] = {"random": chosen.share}
+    if chosen.data_dir:
+        told["data_dir"] = chosen.data_dir
+    found = {"retrain": parts(chosen.run, "retrain", told | {"epochs": TIMED})}
+    for method in chosen.methods:
+        found[method] = parts(chosen.run, method, told)
+    for method, seconds in found.items():
+        share = seconds["whole"] / found["retrain"]["whole"]
+        said = ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items())
+        print(f"{share:7.3f}  {method}: {said}")
+    report = {"share": chosen.share, "seconds": found}
+    report |= {"versions": versions(), "machine": machine()}
+    RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
