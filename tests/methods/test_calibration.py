@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -149,3 +150,7 @@ def test_without_unseen_samples_the_remedy_is_said(trained, digits):
     with pytest.raises(UserError, match=r"no held-out samples.*unseen=test"):
         forget(trained, split, epochs=1)
     assert forget(trained, split, epochs=1, batch_size=60, unseen="test").found["calibration"]
+    blind = replace(split, test=split.test[:0])
+    for unseen in ("held_out", "test"):
+        with pytest.raises(UserError, match="use --uncalibrated, or a run that has some"):
+            forget(trained, blind, epochs=1, unseen=unseen)

@@ -55,11 +55,13 @@ class OeuConfig(ProjectedConfig):
 def oeu(job: Job, config: OeuConfig) -> None:
     """Make samples look unseen, and no more: pushed at right angles to the retain gradient."""
     config = config.model_copy(update={"epochs": config.epochs or enough(job.split)})
-    unseen = {"held_out": job.split.held_out, "test": job.split.test}[config.unseen]
+    parts = {"held_out": job.split.held_out, "test": job.split.test}
+    unseen = parts[config.unseen]
     if not len(unseen):
+        others = [f"--set unseen={name}" for name, part in parts.items() if len(part)]
         raise UserError(
             f"There are no {config.unseen.replace('_', '-')} samples to show what unseen data "
-            "looks like; use --set unseen=test, a run with a held-out part, or --uncalibrated."
+            f"looks like; use {' or '.join([*others, '--uncalibrated'])}, or a run that has some."
         )
     job.model.to(job.fabric.device)
     push = Push(job, config, find_aim(job.model, job.split, unseen, config.seed))
