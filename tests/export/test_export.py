@@ -121,6 +121,20 @@ def test_linear_layers_over_a_sequence_are_summed_in_floats(tmp_path, bits, targ
         torch.testing.assert_close(run(exported.path, x), net(x), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("target", ["compact", "fast"])
+def test_the_number_of_images_is_called_batch(tmp_path, target):
+    path = tmp_path / "net.onnx"
+    export_onnx(network(qu.QuantSpec()), path, torch.randn(8, 1, 8, 8), target=target)
+    session = ort.InferenceSession(path.read_bytes())
+    assert [side.shape for side in (*session.get_inputs(), *session.get_outputs())] == [
+        ["batch", 1, 8, 8],
+        ["batch", 10],
+    ]
+    values = onnx.load(path).graph.value_info
+    dimensions = [d.dim_param for v in values for d in v.type.tensor_type.shape.dim]
+    assert set(filter(None, dimensions)) == {"batch"}
+
+
 def test_full_precision(tmp_path):
     net, x = network(), torch.randn(20, 1, 8, 8)
     exported = export_onnx(net, tmp_path / "net.onnx", x)

@@ -72,6 +72,7 @@ def _translated(program: Any, opset: int) -> Any:
             opset_version=opset,
             input_names=[INPUT],
             output_names=[OUTPUT],
+            dynamic_shapes=({0: "batch"},),  # nothing but the name: the program has the shapes
             custom_translation_table=_translations(),
         )
     except torch.onnx.errors.OnnxExporterError as error:
