@@ -66,3 +66,19 @@ def test_the_floor_is_every_convolution_and_batch_norm(monkeypatch):
     monkeypatch.setattr(floor, "kernel", lambda module, shape: lambda: seen.append(type(module)))
     floor.bare_kernels(build("resnet18", 0.125), batch=2)()
     assert seen.count(torch.nn.Conv2d) == seen.count(torch.nn.BatchNorm2d) == 20
+
+
+def test_the_products_of_an_export_are_those_of_the_convolutions():
+    pytest.importorskip("onnx")
+    ort = pytest.importorskip("onnxruntime")
+    import numpy as np
+    from export import product, products
+
+    shapes = products(qu.ModelSpec("resnet18", 10, 3, 32, 0.125).build())
+    assert len(shapes) == 20
+    assert (shapes[0], shapes[-1]) == ((1024, 27, 8), (16, 576, 64))
+    patches = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    weight = np.arange(-6, 6, dtype=np.int8).reshape(3, 4)
+    for left, right in ((patches, weight), (patches.astype("f4"), weight.astype("f4"))):
+        (found,) = ort.InferenceSession(product(left, right)).run(None, {"patches": left})
+        assert (found == patches.astype(int) @ weight.astype(int)).all()

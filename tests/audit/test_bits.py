@@ -13,6 +13,7 @@ from qunlearn.audit.bits import changed_codes, recovered, requantized, verdict
 from qunlearn.methods.config import ForgetConfig
 from qunlearn.methods.forget import forget_run
 from qunlearn.store.run import AUDIT, Run
+from qunlearn.training.config import AuditBitsConfig
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_without_retrain_new_samples_are_the_mark():
 def test_the_command_keeps_what_it_finds_and_the_report_shows_it(qunlearn, runs, tmp_path):
     run = tmp_path / "ft"
     shutil.copytree(runs / "ft", run)
-    words = ("--reference", runs / "retrain", "--bits", "2,32")
+    words = ("--reference", runs / "retrain", "--bits", "2,32,2")
     code, out, err = qunlearn("audit", "bits", run, *words, "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -132,6 +133,8 @@ def test_the_command_keeps_what_it_finds_and_the_report_shows_it(qunlearn, runs,
     page = (run / "report.html").read_text()
     assert "When the bits change" in page
     assert found["verdict"].split(":")[0] in page
+    for name, share in found["changed"]["layers"].items():
+        assert f'<th scope="row">{name}</th><td>{share:.2f}\N{NO-BREAK SPACE}%</td>' in page
 
     copied = tmp_path / "copied"
     Run.open(run).copy_to(copied)
@@ -142,6 +145,10 @@ def split_of(run):
     return qu.Split.from_json(
         Run.open(run).split, qu.load_dataset("digits", subset=SMALL["subset"])
     )
+
+
+def test_a_width_given_twice_is_taken_once():
+    assert AuditBitsConfig.parse({"bits": "3,2,3"}).bits == (3, 2)
 
 
 def test_what_cannot_be_audited_is_said(qunlearn, run_folder, runs):

@@ -121,6 +121,20 @@ def test_linear_layers_over_a_sequence_are_summed_in_floats(tmp_path, bits, targ
         torch.testing.assert_close(run(exported.path, x), net(x), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("target", ["compact", "fast"])
+def test_the_number_of_images_is_called_batch(tmp_path, target):
+    path = tmp_path / "net.onnx"
+    export_onnx(network(qu.QuantSpec()), path, torch.randn(8, 1, 8, 8), target=target)
+    session = ort.InferenceSession(path.read_bytes())
+    assert [side.shape for side in (*session.get_inputs(), *session.get_outputs())] == [
+        ["batch", 1, 8, 8],
+        ["batch", 10],
+    ]
+    values = onnx.load(path).graph.value_info
+    dimensions = [d.dim_param for v in values for d in v.type.tensor_type.shape.dim]
+    assert set(filter(None, dimensions)) == {"batch"}
+
+
 def test_full_precision(tmp_path):
     net, x = network(), torch.randn(20, 1, 8, 8)
     exported = export_onnx(net, tmp_path / "net.onnx", x)
@@ -180,11 +194,18 @@ class Fixed(nn.Module):
         return x.reshape(2, -1)
 
 
+class Deciding(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
 @pytest.mark.parametrize(
     ("make", "options", "says"),
     [
         (lambda: nn.Sequential(nn.Flatten(), Odd(), nn.Linear(64, 10)), {}, r"'1' \(Odd\)"),
         (lambda: nn.Sequential(nn.Flatten(), nn.LSTM(64, 10)), {}, "output is tuple"),
+        (Fixed, {}, r"\(Constraints violated.*\); let its .* fix no number of images\."),
+        (lambda: nn.Sequential(nn.Flatten(), Deciding()), {}, "decide nothing by their values"),
         (lambda: network(qu.QuantSpec(weights=2)), {"opset": 21}, "2-bit weights of '3'.*25"),
         (network, {"opset": 20}, "Opset 20 is too old.*21"),
         (network, {"opset": 99}, "Opset 99 is newer than any known here; choose 21 to 25"),
@@ -193,11 +214,23 @@ class Fixed(nn.Module):
         (lambda: qu.quantize(nn.Conv2d(1, 1, 3), qu.QuantSpec()), {}, "not started"),
     ],
 )
-def test_what_cannot_be_exported_is_said_in_one_sentence(tmp_path, make, options, says):
+def test_what_cannot_be_exported_is_said_in_one_sentence(tmp_path, capfd, make, options, says):
     with pytest.raises(UserError, match=says) as refused:
-        export_onnx(make(), tmp_path / "net.onnx", torch.randn(4, 1, 8, 8), **options)
+        export_onnx(make(), tmp_path / "net.onnx", torch.randn(2, 1, 8, 8), **options)
     assert "\n" not in str(refused.value)
+    assert capfd.readouterr() == ("", "")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("inner", [ValueError("no such kind.\nTry again"), KeyError()])
+def test_what_the_exporter_says_of_no_layer_comes_with_a_remedy(monkeypatch, tmp_path, inner):
+    def fail(*_, **__):
+        raise torch.onnx.errors.OnnxExporterError("long\nstory") from inner
+
+    monkeypatch.setattr(torch.onnx, "export", fail)
+    with pytest.raises(UserError, match=r"\((no such kind|KeyError)\); find the layer by") as said:
+        export_onnx(network(), tmp_path / "net.onnx", torch.randn(4, 1, 8, 8))
+    assert "\n" not in str(said.value)
 
 
 def test_other_files_are_refused(tmp_path):

@@ -33,14 +33,34 @@ def test_images_get_the_networks_probabilities(qunlearn, file, run_folder, digit
     found = json.loads(out)["images"]
     with torch.no_grad():
         expected = qu.load(run_folder)(data.normalise(data.images[picked])).softmax(1)
-    for image, shares in zip(images, expected, strict=True):
-        told = found[str(image)]
+    for image, entry, shares in zip(images, found, expected, strict=True):
+        assert entry["image"] == str(image)
+        told = entry["classes"]
         assert list(told.values()) == sorted(told.values(), reverse=True)
         assert [told[name] for name in data.classes] == pytest.approx(shares.tolist(), abs=0.02)
 
     code, out, _ = qunlearn("predict", file, *images)
     assert code == 0
-    assert next(iter(found[str(images[0])])) in out
+    assert next(iter(found[0]["classes"])) in out
+
+
+def test_a_bad_image_costs_no_other_and_one_given_twice_is_shown_twice(qunlearn, file, tmp_path):
+    one, two, text = (tmp_path / name for name in ("one.png", "two.png", "text.png"))
+    for image, grey in ((one, 0), (two, 200)):
+        Image.fromarray(np.full((8, 8), grey, dtype=np.uint8)).save(image)
+    text.write_text("no image")
+    words = (two, text, one, tmp_path / "none.png", two)
+    code, out, err = qunlearn("predict", file, *words, "--json")
+    assert code == 2
+    assert [entry["image"] for entry in json.loads(out)["images"]] == [str(two), str(one), str(two)]
+    first, second = err.splitlines()
+    assert "text.png' cannot be read" in first
+    assert "There is no image" in second
+
+    code, out, err = qunlearn("predict", file, *words)
+    assert (code, err.count("\n")) == (2, 2)
+    shown = [line.split()[0] for line in out.splitlines() if ".png" in line]
+    assert shown == [str(two), str(one), str(two)]
 
 
 def test_bad_input_is_named(qunlearn, file, tmp_path):

@@ -9,6 +9,7 @@ import typer
 
 from qunlearn.cli.output import print_json, print_table
 from qunlearn.cli.settings import Json
+from qunlearn.errors import UserError
 
 File = Annotated[Path, typer.Argument(help="A file that `qunlearn export` wrote.")]
 Images = Annotated[list[Path], typer.Argument(help="Image files.")]
@@ -21,24 +22,32 @@ def command(file: File, images: Images, json: Json = False) -> None:
     """Name what is in images, with an exported ONNX file.
 
     Each image is resized to what the network takes, and normalised as the file says. Shows the most
-    probable classes.
+    probable classes. Images that cannot be read are named, and the others shown all the same; the
+    exit code is 2 then.
 
     Example:
       qunlearn predict model.onnx cat.png dog.jpg
     """
     from qunlearn.export.predict import predict_images
 
-    found = predict_images(file, images)
+    found = list(zip(map(str, images), predict_images(file, images), strict=True))
+    told = [(image, classes) for image, classes in found if isinstance(classes, dict)]
+    errors = [error for _, error in found if isinstance(error, UserError)]
     if json:
-        print_json({"file": str(file), "images": found})
-    else:
+        shown = [{"image": image, "classes": classes} for image, classes in told]
+        print_json({"file": str(file), "images": shown})
+    elif told:
         rows = [
             [
                 image,
                 *(f"{name} {100 * share:.1f} %" for name, share in list(classes.items())[:SHOWN]),
             ]
-            for image, classes in found.items()
+            for image, classes in told
         ]
         width = max(len(row) for row in rows)
         head = ["image", *("most probable", "then", "then")[: width - 1]]
         print_table(head, rows, left=width)
+    for error in errors:
+        typer.echo(f"qunlearn: {error}", err=True)
+    if errors:
+        raise typer.Exit(2)

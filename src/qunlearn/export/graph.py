@@ -6,7 +6,8 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -55,11 +56,13 @@ def to_bytes(graph: Any) -> bytes:
 def _program(model: nn.Module, example: Tensor) -> Any:
     batch = {0: torch.export.Dim("batch")}
     try:
-        return torch.export.export(model, (example,), dynamic_shapes=(batch,), strict=False)
+        with redirect_stderr(StringIO()):  # where torch prints how far it came
+            return torch.export.export(model, (example,), dynamic_shapes=(batch,), strict=False)
     except Exception as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UserError(
-            f"The model cannot be written as a graph with any number of images at a time: {reason}"
+            "The model cannot be written as a graph with any number of images at a time "
+            f"({_reason(error)}); let its forward use tensor operations alone, decide nothing by "
+            "their values, and fix no number of images."
         ) from None
 
 
@@ -72,6 +75,7 @@ def _translated(program: Any, opset: int) -> Any:
             opset_version=opset,
             input_names=[INPUT],
             output_names=[OUTPUT],
+            dynamic_shapes=({0: "batch"},),  # nothing but the name: the program has the shapes
             custom_translation_table=_translations(),
         )
     except torch.onnx.errors.OnnxExporterError as error:
@@ -101,14 +105,15 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
 
 def _unsupported(program: Any, error: BaseException) -> str:
     """Which layer it is that has no ONNX form."""
-    texts = []
-    cause: BaseException | None = error
-    while cause is not None:
-        texts.append(str(cause))
-        cause = cause.__cause__
-    found = re.search(r"OpOverload\(op='([\w.]+)'", "\n".join(texts))
+    errors = [error]
+    while errors[-1].__cause__ is not None:
+        errors.append(errors[-1].__cause__)
+    found = re.search(r"OpOverload\(op='([\w.]+)'", "\n".join(map(str, errors)))
     if found is None:
-        return f"The model has no ONNX form: {texts[-1].strip().splitlines()[0]}"
+        return (
+            f"The model has no ONNX form ({_reason(errors[-1])}); find the layer by exporting "
+            "parts of the model, and use another one there."
+        )
     for node in program.graph.nodes:
         # The operator may be part of another one's decomposition, which has its name then.
         if found[1].rsplit(".", 1)[-1] in str(node.target):
@@ -118,6 +123,11 @@ def _unsupported(program: Any, error: BaseException) -> str:
             where = f"The layer {name!r} ({kind})" if name else "The model itself"
             return f"{where} has no ONNX form, because of {found[1]}; use another layer there."
     return f"The model has no ONNX form, because of {found[1]}; use other layers."
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what another library says."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
 
 
 def _narrow(node: Any, opset: int) -> None:

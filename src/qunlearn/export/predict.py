@@ -13,9 +13,12 @@ from qunlearn.errors import UserError
 from qunlearn.export.network import OnnxNetwork
 from qunlearn.store.files import as_written
 
+Shares = dict[str, float]
+"""The probability of each class, the most probable first."""
 
-def predict_images(file: Path, images: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """The probability of each class, the most probable first, for each image file.
+
+def predict_images(file: Path, images: Sequence[Path]) -> list[Shares | UserError]:
+    """What the network says of each image file, or why that file cannot be read.
 
     An image is resized to what the network takes; for a network of grey images it is made grey.
     """
@@ -25,17 +28,19 @@ def predict_images(file: Path, images: Sequence[Path]) -> dict[str, dict[str, fl
             f"The file {str(file)!r} does not say its classes or how to normalise; export it from "
             "a run, or in Python with a split."
         )
-    for image in images:
-        if not image.is_file():
-            raise UserError(f"There is no image {str(image)!r}; check the path.")
     with as_written(file):
-        return {str(image): _shares(network, image) for image in images}
+        return [_shares(network, image) for image in images]
 
 
-def _shares(network: OnnxNetwork, image: Path) -> dict[str, float]:
+def _shares(network: OnnxNetwork, image: Path) -> Shares | UserError:
     about, (channels, *size) = network.about, network.input.shape[1:]
     mean, std = (torch.tensor(about[key]).view(channels, 1, 1) for key in ("mean", "std"))
-    pixels = read_image(image, (size[0], size[1]), resize=True)
+    if not image.is_file():
+        return UserError(f"There is no image {str(image)!r}; check the path.")
+    try:
+        pixels = read_image(image, (size[0], size[1]), resize=True)
+    except UserError as error:
+        return error
     if channels == 1:  # the weights of ITU-R 601, as everybody's
         pixels = (pixels @ np.array([0.299, 0.587, 0.114]))[..., None]
     x = torch.from_numpy(pixels / 255).float().permute(2, 0, 1)

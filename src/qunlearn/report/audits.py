@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from qunlearn.metrics.gap import SCORES
-from qunlearn.report.html import Safe, section, table, tag
+from qunlearn.report.html import Safe, join, section, table, tag
 
 BITS = (
     "The weights rounded anew, from the values underneath, to other bits than they were trained "
@@ -33,18 +33,24 @@ def bits_section(found: Mapping[str, Any] | None) -> Safe:
         ours, others = ([side["trained"], *side["rows"].values()] for side in (found, mark))
         for row, own, other in zip(rows, ours, others, strict=True):
             row += [f"{value:.2f}" for value in (own["AG"], other["FA"], other["MIA"])]
-    changed = found["changed"]
-    share = (
-        tag("p", f"Forgetting changed {changed['all']:.2f} % of the integer codes.")
-        if changed
-        else ""
-    )
     return section(
         "When the bits change",
         tag("p", BITS),
         tag("p", tag("b", found["verdict"])),
         table(head, rows, "When the bits change"),
-        share,
+        _changed(found["changed"]),
+    )
+
+
+def _changed(changed: Mapping[str, Any] | None) -> Safe:
+    """How many codes forgetting changed: one figure, and those of the layers on request."""
+    if changed is None:
+        return Safe("")
+    label = "Codes changed, layer by layer"
+    rows = [[name or "(whole model)", f"{v:.2f} %"] for name, v in changed["layers"].items()]
+    return join(
+        tag("p", f"Forgetting changed {changed['all']:.2f} % of the integer codes."),
+        tag("details", tag("summary", label), table(["layer", "codes changed"], rows, label)),
     )
 
 

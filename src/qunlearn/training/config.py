@@ -35,8 +35,13 @@ def _possible_bits(bits: int) -> int:
 Bits = Annotated[int, AfterValidator(_possible_bits)]
 """A number of bits that can be had."""
 
-Widths = Annotated[tuple[Bits, ...], BeforeValidator(_numbers)]
-"""Several numbers of bits, on the command line with commas between."""
+
+def _once(widths: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(widths))
+
+
+Widths = Annotated[tuple[Bits, ...], BeforeValidator(_numbers), AfterValidator(_once)]
+"""Several numbers of bits, on the command line with commas between; each is taken once."""
 
 Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
 """Several numbers, on the command line with commas between."""
