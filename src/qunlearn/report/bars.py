@@ -118,8 +118,10 @@ def _rows(figure: Any, names: list[str]) -> Any:
     """Axes with a row for each name, the first on top."""
     axes = figure.add_subplot()
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
+    # A variant's settings go below the method's name, and small: they can be long.
+    axes.set_yticks(range(len(names)), [name.replace("[", "\n[", 1) for name in names])
+    size = 6.5 if any("[" in name for name in names) else 8.5
+    axes.tick_params(axis="y", labelcolor=INK, labelsize=size)
     axes.grid(axis="x", color=LINE)
     axes.spines["left"].set_visible(False)
     return axes
