@@ -61,7 +61,7 @@ def swapped(net: nn.Module, swap: Swap) -> nn.Module:
 
 
 def has_brevitas() -> bool:
-    """Whether Brevitas is installed: `pip install --no-deps brevitas dependencies unfoldNd`."""
+    """Whether Brevitas is installed: `pip install --no-deps brevitas dependencies==2.0.1 unfoldNd`."""
     return find_spec("brevitas") is not None
 
 
