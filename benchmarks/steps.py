@@ -61,7 +61,7 @@ def swapped(net: nn.Module, swap: Swap) -> nn.Module:
 
 
 def has_brevitas() -> bool:
-    """Whether Brevitas is installed: `pip install --no-deps brevitas dependencies==2.0.1 unfoldNd`."""
+    """Whether Brevitas is installed; README.md says how."""
     return find_spec("brevitas") is not None
 
 
