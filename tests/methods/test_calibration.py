@@ -15,7 +15,7 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods import Job, calibration, forget
 from qunlearn.methods.calibration import PRIOR, Aim, difficulties, find_aim, verdict
-from qunlearn.methods.oeu import PUSH, SLACK, OeuConfig, Push
+from qunlearn.methods.oeu import BELOW, PUSH, RECENT, SLACK, OeuConfig, Push, how_often
 from qunlearn.metrics import margin
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
@@ -99,7 +99,7 @@ def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
     logits = model(torch.cat([batch.images, others.images]))
     odds = margin(logits[: len(batch.labels)], batch.labels)
     above = odds.detach().sigmoid() - push.aim.margins[batch.index].sigmoid()
-    weights = (above / SLACK).clamp(0, 1)
+    weights = (above / SLACK).clamp(0, 1) * (1 + above.mean() / BELOW).clamp(0, 1)
     assert 0 < weights.count_nonzero() < len(weights)
     (PUSH * (weights * odds).sum() / config.batch_size).backward()
     expected = [p.grad for p in model.parameters() if p.grad is not None]
@@ -109,6 +109,34 @@ def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
     model.zero_grad()
     push.backward(model, [(0, 0)])
     assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
+
+
+def test_nothing_is_pushed_once_the_samples_together_are_down(trained, asked):
+    model = copy.deepcopy(trained).train()
+    config = OeuConfig(batch_size=2 * len(asked.forget))
+    job = Job(model, asked, make_fabric(ComputeConfig()))
+    push = Push(job, config, find_aim(model, asked, asked.held_out, config.seed))
+    above = torch.full((len(asked.data),), 0.0)  # one sample far above its aim, ...
+    above[asked.forget[0]] = -20.0
+    for others, pushed in ((20.0, False), (0.0, True)):  # ... the others below theirs, or above
+        margins = above.clone()
+        margins[asked.forget[1:]] = others
+        push.aim = Aim(margins, 1, random=True)
+        push.excess = torch.empty(0)
+        model.zero_grad()
+        push.backward(model, [(0, 0)])
+        assert any(p.grad.any() for p in model.parameters() if p.grad is not None) == pushed
+    assert len(push.excess) == min(RECENT, len(asked.forget))
+
+
+@given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 40))
+def test_each_sample_has_its_turn_and_few_samples_have_more(forget_steps, steps, epochs):
+    rounds = how_often(forget_steps, steps, epochs)
+    total = rounds * forget_steps * epochs
+    assert rounds >= 1
+    if rounds > 1:
+        assert total <= 1.5 * max(64, steps * epochs / 10)
+    assert total >= min(64, steps * epochs) / 1.5
 
 
 def test_it_lands_near_its_aim_and_keeps_the_rest(trained, asked):

@@ -26,7 +26,13 @@ PUSH = 0.6
 SLACK = 0.2
 """How far above its aim a sample's confidence must be for the whole push; nearer, it fades."""
 
-PUSHED = "pushed"
+BELOW = 0.05
+"""How far all together may go below their aims, in the mean, before no sample is pushed at all."""
+
+RECENT = 64
+"""Over how many samples, those pushed last, that mean is taken."""
+
+PUSHED, EXCESS = "pushed", "excess"
 
 EPOCHS = 5
 
@@ -35,6 +41,9 @@ PER_SHARE = 30
 
 RARELY = 10
 """At least one step in so many forgets, however few the samples are."""
+
+PUSHES = 64
+"""At least so many steps forget, or all of them if they are fewer."""
 
 
 class OeuConfig(ProjectedConfig):
@@ -86,7 +95,7 @@ def enough(split: Split) -> int:
 def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Objective:
     """What a step learns: retain, and where a forget batch is due, push it down to its aim."""
     retaining = cross_entropy(job.fabric, model, job.loader(job.split.retain, config))
-    rounds = max(1, round(retaining.steps / RARELY / push.steps))
+    rounds = how_often(push.steps, retaining.steps, config.epochs or EPOCHS)
     both = orthogonal(
         config.projector(job.model),
         retaining,
@@ -96,7 +105,7 @@ def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Obj
 
     def restore(state: Mapping[str, Tensor]) -> None:
         push.restore(state)
-        both.restore({name: tensor for name, tensor in state.items() if name != PUSHED})
+        both.restore({name: t for name, t in state.items() if name not in (PUSHED, EXCESS)})
 
     return replace(
         both,
@@ -106,8 +115,22 @@ def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Obj
     )
 
 
+def how_often(forget_steps: int, steps: int, epochs: int) -> int:
+    """How many times per epoch each forget sample has its turn.
+
+    >>> how_often(15, 64, 5), how_often(1, 70, 5), how_often(3, 13, 5)
+    (1, 13, 4)
+    """
+    wanted = min(max(steps / RARELY, PUSHES / epochs), steps)
+    return max(1, round(wanted / forget_steps))
+
+
 class Push:
     """The backward pass on forget batches: the log-odds of the truth go down to their aim.
+
+    A sample is pushed in proportion to how far it is above its aim, and no sample is once all
+    together are down to theirs: some are below by then, taken along by the others, and nothing
+    brings those back up.
 
     Samples are shown as they are, for their aim is about that. BatchNorm normalises by the batch
     and records nothing. Most of the batch are retained samples, augmented as in training, since
@@ -123,6 +146,7 @@ class Push:
         self.steps = len(self.loader)
         self.layout = fastest_layout(job.model)
         self.weights: list[Tensor] = []
+        self.excess = torch.empty(0)
 
     def backward(self, model: nn.Module, batches: Batches) -> Scalars:
         """Leave the gradient of these batches in `.grad`."""
@@ -135,7 +159,8 @@ class Push:
                 logits = model(torch.cat([images, among]))[: len(labels)]
             odds = margin(logits.float(), labels)
             above = odds.detach().sigmoid() - self.aim.confidences[batch.index].to(odds)
-            weights = (above / SLACK).clamp(0, 1)
+            self.excess = torch.cat([self.excess, above.cpu()])[-RECENT:]
+            weights = (above / SLACK).clamp(0, 1) * (1 + self.excess.mean() / BELOW).clamp(0, 1)
             # Divided by a whole batch, however few the samples are: the push on each is the same.
             # Processes average, so the world's size is put back.
             size = self.config.batch_size / self.job.fabric.world_size
@@ -144,12 +169,14 @@ class Push:
         return {}
 
     def state(self) -> dict[str, Tensor]:
-        """How much each sample was pushed so far in the epoch."""
-        return {PUSHED: torch.cat(self.weights)} if self.weights else {}
+        """How much each sample was pushed so far in the epoch, and how far above its aim it was."""
+        pushed = {PUSHED: torch.cat(self.weights)} if self.weights else {}
+        return {**pushed, **({EXCESS: self.excess} if len(self.excess) else {})}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on from there."""
         self.weights = [state[PUSHED]] if PUSHED in state else []
+        self.excess = state.get(EXCESS, torch.empty(0))
 
     def report(self) -> dict[str, Any]:
         """How much was still to be pushed in the epoch, from 0 to 1."""

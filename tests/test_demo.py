@@ -1,0 +1,32 @@
+"""The demo's story holds: the network knows its digits by heart, and forgetting shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qunlearn.data import load_dataset
+from qunlearn.demo import demo, noisy_digits
+
+
+def test_the_story_means_something(tmp_path):
+    result = demo(tmp_path, samples=200, epochs=15)
+    known, unseen = (result["original"][part]["accuracy"] for part in ("train", "test"))
+    assert known > unseen + 15
+    gaps = {row["method"]: row["AG"][0] for row in result["table"]["rows"] if "AG" in row}
+    assert gaps["oeu"] < gaps["ft"]
+    page = Path(result["report"]).read_text()
+    assert "oeu" in page
+
+
+def test_the_noise_is_each_digits_own_and_always_the_same(tmp_path):
+    path = noisy_digits(tmp_path, 100)
+    first, again = (load_dataset(str(p)) for p in (path, noisy_digits(tmp_path, 100)))
+    assert first.images.equal(again.images)
+    clean = load_dataset("digits", subset=100)
+    noise = first.images.double() - clean.images.double()
+    assert int((~first.is_test).sum()) == 100
+    assert np.corrcoef(noise[0].flatten(), noise[1].flatten())[0, 1] == pytest.approx(0, abs=0.5)
+    assert noise.std() > 50
