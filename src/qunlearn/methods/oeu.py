@@ -29,8 +29,8 @@ SLACK = 0.2
 BELOW = 0.05
 """How far all together may go below their aims, in the mean, before no sample is pushed at all."""
 
-RECENT = 64
-"""Over how many samples, those pushed last, that mean is taken."""
+RECENT = 256
+"""Over how many samples at most, those pushed last, that mean is taken."""
 
 PUSHED, EXCESS = "pushed", "excess"
 
@@ -147,6 +147,7 @@ class Push:
         self.layout = fastest_layout(job.model)
         self.weights: list[Tensor] = []
         self.excess = torch.empty(0)
+        self.recent = min(RECENT, len(job.split.forget))
 
     def backward(self, model: nn.Module, batches: Batches) -> Scalars:
         """Leave the gradient of these batches in `.grad`."""
@@ -159,7 +160,7 @@ class Push:
                 logits = model(torch.cat([images, among]))[: len(labels)]
             odds = margin(logits.float(), labels)
             above = odds.detach().sigmoid() - self.aim.confidences[batch.index].to(odds)
-            self.excess = torch.cat([self.excess, above.cpu()])[-RECENT:]
+            self.excess = torch.cat([self.excess, above.cpu()])[-self.recent :]
             weights = (above / SLACK).clamp(0, 1) * (1 + self.excess.mean() / BELOW).clamp(0, 1)
             # Divided by a whole batch, however few the samples are: the push on each is the same.
             # Processes average, so the world's size is put back.
