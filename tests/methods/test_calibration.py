@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from qunlearn.data import Split
 from qunlearn.errors import UserError
-from qunlearn.methods import Job, calibration, forget
+from qunlearn.methods import Job, calibration, forget, oeu
 from qunlearn.methods.calibration import PRIOR, Aim, difficulties, find_aim, verdict
 from qunlearn.methods.oeu import BELOW, PUSH, RECENT, SLACK, OeuConfig, Push, how_often
 from qunlearn.metrics import margin
+from qunlearn.training import resume
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
 from qunlearn.training.inference import predict
@@ -122,11 +123,33 @@ def test_nothing_is_pushed_once_the_samples_together_are_down(trained, asked):
         margins = above.clone()
         margins[asked.forget[1:]] = others
         push.aim = Aim(margins, 1, random=True)
-        push.excess = torch.empty(0)
+        push.recently = torch.empty(0)
         model.zero_grad()
         push.backward(model, [(0, 0)])
         assert any(p.grad.any() for p in model.parameters() if p.grad is not None) == pushed
-    assert len(push.excess) == min(RECENT, len(asked.forget))
+    assert len(push.recently) == min(RECENT, len(asked.forget))
+
+
+def test_what_steers_it_survives_an_interruption_between_epochs(
+    trained, asked, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(oeu, "PUSH", 20.0)  # so that it goes too far, and the mean steers
+    monkeypatch.setattr(resume, "SHARE", 1e9)  # each epoch's end is kept
+    settings = {"batch_size": 30, "epochs": 3}
+    whole = forget(trained, asked, **settings)
+    assert min(row["above"] for row in whole.history) < 0
+
+    def stop(row):
+        if row["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    kept = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        forget(trained, asked, checkpoint=kept, on_epoch=stop, **settings)
+    again = forget(trained, asked, checkpoint=kept, **settings)
+    assert [row["above"] for row in again.history] == [row["above"] for row in whole.history]
+    for name, tensor in whole.model.state_dict().items():
+        assert tensor.equal(again.model.state_dict()[name]), name
 
 
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 40))
@@ -164,8 +187,13 @@ def test_it_lands_near_its_aim_and_keeps_the_rest(trained, asked):
 def test_the_verdict_says_where_it_landed(shift, state, words, asked):
     margins = torch.full((len(asked.data),), torch.nan)
     margins[asked.forget] = torch.linspace(-3, 3, len(asked.forget))
-    found = verdict(Aim(margins, 300, random=False), asked, margins[asked.forget] + shift)
+    aim = Aim(margins, 300, random=False)
+    found = verdict(aim, asked, margins[asked.forget] + shift, [30.0, 1.9, 2.1])
     assert found["state"] == state
+    assert (found["down"], found["epochs"]) == (2, 3)
+    assert ("down in epoch 2 of 3; the others" in found["sentence"]) == (state != "short")
+    late = verdict(aim, asked, margins[asked.forget], [30.0, 9.0])
+    assert "down in epoch 2 of 2. " in late["sentence"]
     assert words in found["sentence"]
     assert "no random share" in found["sentence"]
 

@@ -9,7 +9,7 @@ ones is to come down to the confidence that 80 % of the held-out samples exceed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,18 +137,20 @@ def _matched(values: Tensor, among: Tensor, target: Tensor) -> Tensor:
     return torch.quantile(target, share.clamp(0, 1).to(target))
 
 
-def verdict(aim: Aim, split: Split, now: Tensor) -> dict[str, Any]:
-    """What was aimed at, what was reached, and how sure that is.
+def verdict(aim: Aim, split: Split, now: Tensor, course: Sequence[float]) -> dict[str, Any]:
+    """What was aimed at, what was reached, when, and how sure that is.
 
     Args:
         aim: The aim.
         split: What was to be forgotten.
         now: The truth's log-odds of the forgotten samples now.
+        course: By how many points they were above their aims in each epoch.
 
     Returns:
         `state`, one of "reached", "short" and "too far"; the mean confidence in the truth that was
         `aimed` at and `reached`, in percent; by how much the two may differ by chance (95 %), since
-        both the forgotten and the unseen samples are few; a `sentence` that says all this.
+        both the forgotten and the unseen samples are few; in which of the `epochs` they were `down`
+        for the first time, if ever; a `sentence` that says all this.
     """
     wanted, found = aim.confidences[split.forget], now.sigmoid()
     few = 1 / len(found) + 1 / aim.unseen
@@ -165,6 +167,8 @@ def verdict(aim: Aim, split: Split, now: Tensor) -> dict[str, Any]:
         "samples": len(found),
         "unseen": aim.unseen,
         "random": aim.random,
+        "epochs": len(course),
+        "down": next((i for i, above in enumerate(course, 1) if above <= 100 * CLOSE), None),
     }
     return {**result, "sentence": sentence(result)}
 
@@ -181,6 +185,10 @@ def sentence(found: Mapping[str, Any]) -> str:
         f"of samples it never saw it would be {found['aimed']:.1f} % (± {found['chance']:.1f} by "
         f"chance, from {found['unseen']:,} unseen samples)."
     )
+    if found["state"] != "short":
+        when = found["down"] or found["epochs"]
+        said += f" The samples were down in epoch {when} of {found['epochs']}"
+        said += "; the others let the rest recover." if when < found["epochs"] else "."
     if not found["random"]:
         said += " The request is no random share; unseen samples are the best model there is."
     return said

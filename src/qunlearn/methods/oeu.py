@@ -32,7 +32,7 @@ BELOW = 0.05
 RECENT = 256
 """Over how many samples at most, those pushed last, that mean is taken."""
 
-PUSHED, EXCESS = "pushed", "excess"
+PUSHED, ABOVE, RECENTLY = "pushed", "above", "recently"
 
 EPOCHS = 5
 
@@ -74,10 +74,17 @@ def oeu(job: Job, config: OeuConfig) -> None:
         )
     job.model.to(job.fabric.device)
     push = Push(job, config, find_aim(job.model, job.split, unseen, config.seed))
-    job.optimize(config, lambda model: calibrated(job, config, model, push))
+    course: list[float] = []
+
+    def keep(row: dict[str, Any]) -> None:
+        course.append(row[ABOVE])
+        job.on_epoch(row)
+
+    kept = replace(job, on_epoch=keep)
+    kept.optimize(config, lambda model: calibrated(job, config, model, push))
     forget, data = job.split.forget, job.split.data
     now = margin(predict(job.model, data, forget), data.labels[forget])
-    job.found["calibration"] = verdict(push.aim, job.split, now)
+    job.found["calibration"] = verdict(push.aim, job.split, now, course)
 
 
 def enough(split: Split) -> int:
@@ -105,7 +112,7 @@ def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Obj
 
     def restore(state: Mapping[str, Tensor]) -> None:
         push.restore(state)
-        both.restore({name: t for name, t in state.items() if name not in (PUSHED, EXCESS)})
+        both.restore({name: t for name, t in state.items() if name not in push.state()})
 
     return replace(
         both,
@@ -145,8 +152,8 @@ class Push:
         self.others = job.loader(job.split.retain, config, "others")
         self.steps = len(self.loader)
         self.layout = fastest_layout(job.model)
-        self.weights: list[Tensor] = []
-        self.excess = torch.empty(0)
+        self.epoch: list[Tensor] = []
+        self.recently = torch.empty(0)
         self.recent = min(RECENT, len(job.split.forget))
 
     def backward(self, model: nn.Module, batches: Batches) -> Scalars:
@@ -160,26 +167,29 @@ class Push:
                 logits = model(torch.cat([images, among]))[: len(labels)]
             odds = margin(logits.float(), labels)
             above = odds.detach().sigmoid() - self.aim.confidences[batch.index].to(odds)
-            self.excess = torch.cat([self.excess, above.cpu()])[-self.recent :]
-            weights = (above / SLACK).clamp(0, 1) * (1 + self.excess.mean() / BELOW).clamp(0, 1)
+            self.recently = torch.cat([self.recently, above.cpu()])[-self.recent :]
+            weights = (above / SLACK).clamp(0, 1) * (1 + self.recently.mean() / BELOW).clamp(0, 1)
             # Divided by a whole batch, however few the samples are: the push on each is the same.
             # Processes average, so the world's size is put back.
             size = self.config.batch_size / self.job.fabric.world_size
             self.job.fabric.backward(PUSH * (weights * odds).sum() / size)
-            self.weights.append(weights.cpu())
+            self.epoch.append(torch.stack([weights, above]).cpu())
         return {}
 
     def state(self) -> dict[str, Tensor]:
-        """How much each sample was pushed so far in the epoch, and how far above its aim it was."""
-        pushed = {PUSHED: torch.cat(self.weights)} if self.weights else {}
-        return {**pushed, **({EXCESS: self.excess} if len(self.excess) else {})}
+        """How each sample was pushed in the epoch, how far above its aim it was, and of late."""
+        epoch = torch.cat(self.epoch, 1) if self.epoch else torch.empty(2, 0)
+        return {PUSHED: epoch[0], ABOVE: epoch[1], RECENTLY: self.recently}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on from there."""
-        self.weights = [state[PUSHED]] if PUSHED in state else []
-        self.excess = state.get(EXCESS, torch.empty(0))
+        self.epoch = [torch.stack([state[PUSHED], state[ABOVE]]).cpu()]
+        self.recently = state[RECENTLY].cpu()
 
     def report(self) -> dict[str, Any]:
-        """How much was still to be pushed in the epoch, from 0 to 1."""
-        weights, self.weights = torch.cat(self.weights), []
-        return {PUSHED: round(float(weights.mean()), 4)}
+        """The epoch's means: how hard was pushed, from 0 to 1, and the points above the aims."""
+        pushed, above = torch.cat(self.epoch, 1).mean(1).tolist()
+        self.epoch = []
+        if self.job.fabric.world_size > 1:
+            self.recently = torch.empty(0)  # each process has its own, and only one can be kept
+        return {PUSHED: round(pushed, 4), ABOVE: round(100 * above, 2)}

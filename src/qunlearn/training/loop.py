@@ -179,7 +179,7 @@ def optimize(
             row |= {"compiled": now.compiled} | dict(goal.report()) | report_collapse(model)
             on_epoch(row)
             now.rows.append(row)
-            now.epoch, now.step, now.totals, now.own = now.epoch + 1, 0, {}, {}
+            now.epoch, now.step, now.totals, now.own = now.epoch + 1, 0, {}, goal.state()
             if now.epoch == config.epochs or (keeper and keeper.due(epoch_ended=True)):
                 keep()
     # As a loaded model will be, so that both give the same outputs to the last bit.
