@@ -18,7 +18,8 @@ def test_the_story_means_something(tmp_path):
     gaps = {row["method"]: row["AG"][0] for row in result["table"]["rows"] if "AG" in row}
     assert gaps["oeu"] < gaps["ft"]
     page = Path(result["report"]).read_text()
-    assert "oeu" in page
+    assert "cnn, 1 times its width; weights 4 bits, inputs 4 bits" in page
+    assert "noisy-digits" in page
 
 
 def test_the_noise_is_each_digits_own_and_always_the_same(tmp_path):

@@ -47,11 +47,11 @@ def demo(
     config = CompareConfig.parse(
         {**asked, "seeds": 3, "threads": 1, "workers": min(2, os.cpu_count() or 1)}
     )
-    table = compare_run(config, out / "comparison")
+    table = compare_run(config, out / "noisy-digits")
     return {
         "original": original.metrics["parts"],
         "table": table,
-        "report": str(report_comparison(out / "comparison")),
+        "report": str(report_comparison(out / "noisy-digits")),
     }
 
 

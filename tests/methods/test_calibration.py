@@ -15,7 +15,17 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods import Job, calibration, forget, oeu
 from qunlearn.methods.calibration import PRIOR, Aim, difficulties, find_aim, verdict
-from qunlearn.methods.oeu import BELOW, PUSH, RECENT, SLACK, OeuConfig, Push, how_often
+from qunlearn.methods.oeu import (
+    BELOW,
+    PUSH,
+    PUSHES,
+    RECENT,
+    SLACK,
+    TURNS,
+    OeuConfig,
+    Push,
+    how_often,
+)
 from qunlearn.metrics import margin
 from qunlearn.training import resume
 from qunlearn.training.config import ComputeConfig
@@ -106,7 +116,7 @@ def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
     expected = [p.grad for p in model.parameters() if p.grad is not None]
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-    push.aim = Aim(torch.full_like(push.aim.margins, torch.inf), 1, random=True)
+    push.aim = replace(push.aim, margins=torch.full_like(push.aim.margins, torch.inf))
     model.zero_grad()
     push.backward(model, [(0, 0)])
     assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
@@ -122,7 +132,7 @@ def test_nothing_is_pushed_once_the_samples_together_are_down(trained, asked):
     for others, pushed in ((20.0, False), (0.0, True)):  # ... the others below theirs, or above
         margins = above.clone()
         margins[asked.forget[1:]] = others
-        push.aim = Aim(margins, 1, random=True)
+        push.aim = replace(push.aim, margins=margins)
         push.recently = torch.empty(0)
         model.zero_grad()
         push.backward(model, [(0, 0)])
@@ -152,14 +162,15 @@ def test_what_steers_it_survives_an_interruption_between_epochs(
         assert tensor.equal(again.model.state_dict()[name]), name
 
 
-@given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 40))
-def test_each_sample_has_its_turn_and_few_samples_have_more(forget_steps, steps, epochs):
-    rounds = how_often(forget_steps, steps, epochs)
-    total = rounds * forget_steps * epochs
+@given(st.integers(1, 400), st.integers(1, 40))
+def test_each_sample_has_its_turn_and_few_samples_have_more(forget_steps, epochs):
+    rounds = how_often(forget_steps, epochs)
     assert rounds >= 1
     if rounds > 1:
-        assert total <= 1.5 * max(64, steps * epochs / 10)
-    assert total >= min(64, steps * epochs) / 1.5
+        assert rounds * epochs <= TURNS
+        assert rounds * forget_steps * epochs <= 1.5 * PUSHES
+    more = rounds + 1
+    assert more * forget_steps * epochs > PUSHES / 1.5 or more * epochs > TURNS
 
 
 def test_it_lands_near_its_aim_and_keeps_the_rest(trained, asked):
@@ -187,15 +198,34 @@ def test_it_lands_near_its_aim_and_keeps_the_rest(trained, asked):
 def test_the_verdict_says_where_it_landed(shift, state, words, asked):
     margins = torch.full((len(asked.data),), torch.nan)
     margins[asked.forget] = torch.linspace(-3, 3, len(asked.forget))
-    aim = Aim(margins, 300, random=False)
+    before = torch.full((len(asked.forget),), 0.99)
+    aim = Aim(margins, 300, variance=0.15, before=before, random=False)
     found = verdict(aim, asked, margins[asked.forget] + shift, [30.0, 1.9, 2.1])
     assert found["state"] == state
     assert (found["down"], found["epochs"]) == (2, 3)
     assert ("down in epoch 2 of 3; the others" in found["sentence"]) == (state != "short")
-    late = verdict(aim, asked, margins[asked.forget], [30.0, 9.0])
-    assert "down in epoch 2 of 2. " in late["sentence"]
     assert words in found["sentence"]
     assert "no random share" in found["sentence"]
+    late = verdict(aim, asked, margins[asked.forget], [30.0, 9.0])
+    assert "down in epoch 2 of 2. " in late["sentence"]
+    unlearned = replace(aim, before=aim.confidences[asked.forget])
+    known = verdict(unlearned, asked, aim.before.logit(), [0.0])
+    assert "little to forget: before, it was 50.0 % sure" in known["sentence"]
+
+
+def test_chance_is_what_the_spread_of_unseen_samples_leaves_open(trained, asked, digits):
+    aim = find_aim(trained, asked, asked.held_out, seed=0)
+    labels = asked.data.labels
+    unseen = margin(predict(trained, asked.data, asked.held_out), labels[asked.held_out]).sigmoid()
+    spread = float(unseen.std(correction=0))
+    for count in (1, 10, len(asked.forget)):  # one sample alone leaves everything open
+        few = digits.forget_ids([asked.data.ids[i] for i in asked.forget[:count].tolist()])
+        found = verdict(aim, few, aim.margins[few.forget], [0.0])
+        wanted = 196 * spread * (1 / count + 1 / len(unseen)) ** 0.5
+        assert found["chance"] == pytest.approx(wanted, rel=1e-4)
+    gone = digits.forget_class(3)
+    aim = find_aim(trained, gone, gone.held_out, seed=0)
+    assert verdict(aim, gone, torch.full((len(gone.forget),), -9.0), [0.0])["chance"] == 0
 
 
 def test_without_unseen_samples_the_remedy_is_said(trained, digits):

@@ -58,9 +58,12 @@ SIZES = ("forget", "retain", "test")
 
 
 def test_the_noise_floor_decides_between_yes_and_mostly():
-    near = {**RETRAIN, "RA": 96.0, "TA": 78.5}
+    near = {**RETRAIN, "RA": RETRAIN["RA"] - 1.9, "TA": RETRAIN["TA"] - 1.5}
     assert beside(near, floor=0.5).level == "mostly"
+    assert "within chance" in beside(near, floor=0.5).headline
     assert beside(near, floor=1.5).level == "yes"
+    off = beside({**RETRAIN, "RA": RETRAIN["RA"] - 3.0}, floor=1.5)
+    assert (off.level, "can be told" in off.headline) == ("mostly", True)
     assert any("single Retrain" in caution for caution in beside(near).cautions)
 
 

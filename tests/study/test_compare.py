@@ -411,7 +411,7 @@ def test_early_trials_are_spread_over_the_range(dimensions):
 def test_without_optuna_the_remedy_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError, match=r"qunlearn\[tune\]"):
-        tune._optuna()
+        tune.need_optuna()
 
 
 def test_the_stored_predictions_give_the_runs_figures(compared, run_folder):
@@ -502,6 +502,15 @@ def test_variants_stand_side_by_side(run_folder, tmp_path):
 def test_what_is_asked_wrongly_is_said_before_anything_is_made(run_folder, tmp_path, asked, says):
     with pytest.raises(UserError, match=says):
         compare_run(config(run_folder, **asked), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_original_is_noticed_before_anything_is_made(run_folder, tmp_path):
+    damaged = shutil.copytree(run_folder, tmp_path / "run")
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"model\.safetensors"):
+        compare_run(config(damaged), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

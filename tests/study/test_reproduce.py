@@ -82,7 +82,8 @@ def test_the_released_variant_leaves_the_right_layers_alone(digits):
 def test_blocks_are_chosen_by_name():
     assert len(chosen(ReproduceConfig(what="main"))) == 6
     assert len(chosen(ReproduceConfig(what="main", cells="cifar10-resnet18"))) == 3
-    with pytest.raises(UserError, match="No block of 'main' contains 'svhn'"):
+    assert {b.dataset for b in chosen(ReproduceConfig(what="main", cells="cifar10"))} == {"cifar10"}
+    with pytest.raises(UserError, match="No block of 'main' has 'svhn' in its name"):
         chosen(ReproduceConfig(what="main", cells="svhn"))
     with pytest.raises(UserError, match="did you mean 'main'"):
         chosen(ReproduceConfig(what="mian"))
@@ -139,6 +140,29 @@ def test_experiments_share_cells_and_settings_but_no_table(monkeypatch, tmp_path
     assert plain["table"]["rows"][2]["settings"]["lr"] == find_method("ga").config().lr
     assert (home / "main" / "table.json").read_bytes() == kept
     assert before.items() <= {p: p.stat().st_mtime_ns for p in home.rglob("run.json")}.items()
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"settings_from": "nowhere.json"}, "nowhere.json"),
+        ({"settings_from": "nowhere.json", "tune": 2}, "leave one out"),
+    ],
+)
+def test_what_is_wrong_is_said_before_hours_of_training(monkeypatch, tmp_path, asked, says):
+    made_small(monkeypatch, "main", Scenario("digits", "random 10%", methods="ga"))
+    with pytest.raises(UserError, match=says):
+        list(reproduce(ReproduceConfig(what="main", **asked), tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_data_set_must_be_there_before_the_first_is_trained_on(tmp_path):
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UserError, match="--download"):
+        list(reproduce(ReproduceConfig(what="main", data_dir=tmp_path / "none"), tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    asked = ReproduceConfig(what="main", download=True)
+    assert recipe_of(chosen(asked)[0], asked)["download"]
 
 
 def test_an_original_that_was_trained_otherwise_is_refused(monkeypatch, tmp_path):

@@ -44,11 +44,15 @@ class Aim:
         margins: The log-odds of the true class that each sample of the data set is to come down to;
             -∞ where its class is gone as a whole; NaN for samples that are not forgotten.
         unseen: How many unseen samples it was learned from.
+        variance: That of the network's confidence in them.
+        before: How sure the network was of each sample to be forgotten, in their order.
         random: Whether the request is a random share, for which unseen samples are the right model.
     """
 
     margins: Tensor
     unseen: int
+    variance: float
+    before: Tensor
     random: bool
 
     @property
@@ -86,7 +90,10 @@ def find_aim(model: nn.Module, split: Split, unseen: Tensor, seed: int) -> Aim:
             own = _matched(hard[split.forget[rows]], hard[own_members], expected)
         weight = count / (count + PRIOR)
         margins[split.forget[rows]] = weight * own + (1 - weight) * everything[rows]
-    return Aim(margins, len(unseen), split.requests[-1].kind == "random")
+    variance = float(reference[unseen].sigmoid().var(correction=0))
+    before = margin(predict(model, split.data, split.forget), labels[split.forget]).sigmoid()
+    random = split.requests[-1].kind == "random"
+    return Aim(margins, len(unseen), variance, before, random)
 
 
 @torch.inference_mode()
@@ -148,13 +155,15 @@ def verdict(aim: Aim, split: Split, now: Tensor, course: Sequence[float]) -> dic
 
     Returns:
         `state`, one of "reached", "short" and "too far"; the mean confidence in the truth that was
-        `aimed` at and `reached`, in percent; by how much the two may differ by chance (95 %), since
-        both the forgotten and the unseen samples are few; in which of the `epochs` they were `down`
-        for the first time, if ever; a `sentence` that says all this.
+        `aimed` at and `reached`, in percent, and that `before`; by how much the two may differ by
+        chance (95 %), since both the forgotten and the unseen samples are few; in which of the
+        `epochs` they were `down` for the first time, if ever; a `sentence` that says all this.
     """
     wanted, found = aim.confidences[split.forget], now.sigmoid()
     few = 1 / len(found) + 1 / aim.unseen
-    chance = 1.96 * math.sqrt(float(wanted.var(correction=0)) * few)
+    # Of a class that is gone as a whole, it is certain what is to be left.
+    uncertain = float((aim.margins[split.forget] > -torch.inf).double().mean())
+    chance = 1.96 * math.sqrt(uncertain * aim.variance * few)
     excess = float(found.mean() - wanted.mean())
     # Where nothing is left to chance, some confidence still is: of a class that is gone, say.
     close = abs(excess) <= max(chance, CLOSE)
@@ -163,6 +172,7 @@ def verdict(aim: Aim, split: Split, now: Tensor, course: Sequence[float]) -> dic
         "state": state,
         "aimed": 100 * float(wanted.mean()),
         "reached": 100 * float(found.mean()),
+        "before": 100 * float(aim.before.mean()),
         "chance": 100 * chance,
         "samples": len(found),
         "unseen": aim.unseen,
@@ -185,7 +195,9 @@ def sentence(found: Mapping[str, Any]) -> str:
         f"of samples it never saw it would be {found['aimed']:.1f} % (± {found['chance']:.1f} by "
         f"chance, from {found['unseen']:,} unseen samples)."
     )
-    if found["state"] != "short":
+    if found["before"] - found["aimed"] <= 100 * CLOSE:
+        said += f" But there was little to forget: before, it was {found['before']:.1f} % sure."
+    elif found["state"] != "short":
         when = found["down"] or found["epochs"]
         said += f" The samples were down in epoch {when} of {found['epochs']}"
         said += "; the others let the rest recover." if when < found["epochs"] else "."

@@ -39,11 +39,8 @@ EPOCHS = 5
 PER_SHARE = 30
 """How many epochs a request for everything would take; one for less takes its share of them."""
 
-RARELY = 10
-"""At least one step in so many forgets, however few the samples are."""
-
-PUSHES = 64
-"""At least so many steps forget, or all of them if they are fewer."""
+PUSHES, TURNS = 64, 15
+"""As many forget batches are wanted in all, but no sample has its turn more often for that."""
 
 
 class OeuConfig(ProjectedConfig):
@@ -102,7 +99,7 @@ def enough(split: Split) -> int:
 def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Objective:
     """What a step learns: retain, and where a forget batch is due, push it down to its aim."""
     retaining = cross_entropy(job.fabric, model, job.loader(job.split.retain, config))
-    rounds = how_often(push.steps, retaining.steps, config.epochs or EPOCHS)
+    rounds = how_often(push.steps, config.epochs or EPOCHS)
     both = orthogonal(
         config.projector(job.model),
         retaining,
@@ -122,22 +119,21 @@ def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Obj
     )
 
 
-def how_often(forget_steps: int, steps: int, epochs: int) -> int:
+def how_often(forget_steps: int, epochs: int) -> int:
     """How many times per epoch each forget sample has its turn.
 
-    >>> how_often(15, 64, 5), how_often(1, 70, 5), how_often(3, 13, 5)
-    (1, 13, 4)
+    >>> how_often(14, 5), how_often(7, 5), how_often(1, 5)
+    (1, 2, 3)
     """
-    wanted = min(max(steps / RARELY, PUSHES / epochs), steps)
-    return max(1, round(wanted / forget_steps))
+    return max(1, min(round(PUSHES / epochs / forget_steps), TURNS // epochs))
 
 
 class Push:
     """The backward pass on forget batches: the log-odds of the truth go down to their aim.
 
-    A sample is pushed in proportion to how far it is above its aim, and no sample is once all
-    together are down to theirs: some are below by then, taken along by the others, and nothing
-    brings those back up.
+    A sample is pushed in proportion to how far it is above its aim. Some go below theirs, taken
+    along by the others, and nothing brings those back up; so the push fades for all once all
+    together, in the mean, go below.
 
     Samples are shown as they are, for their aim is about that. BatchNorm normalises by the batch
     and records nothing. Most of the batch are retained samples, augmented as in training, since

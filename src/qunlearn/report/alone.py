@@ -62,11 +62,11 @@ def alone(metrics: Mapping[str, Any], whole_class: bool = False) -> Verdict:
             "them away."
         )
         return Verdict("too-much", "Too much", said, *told)
-    if not any(gap > max(SMALLEST, slack) for _, gap, slack in gaps.values()):
-        said = "already before, the model treated these samples much like unseen ones."
-        return Verdict("unsure", "Cannot be told", said, *told)
     if coarse > COARSE:
         said = "there are too few samples to see whether anything is left."
+        return Verdict("unsure", "Cannot be told", said, *told)
+    if not any(gap > max(SMALLEST, slack) for _, gap, slack in gaps.values()):
+        said = "already before, the model treated these samples much like unseen ones."
         return Verdict("unsure", "Cannot be told", said, *told)
     said = "as far as this can tell, it treats the forgotten samples like unseen ones."
     return Verdict("yes", "Yes", said, *told)

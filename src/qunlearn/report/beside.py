@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qunlearn.metrics.gap import SCORES, half_width
+from qunlearn.report.html import counted
 from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Verdict
 
 PART = {"FA": "forget", "RA": "retain", "TA": "test", "MIA": "forget"}
@@ -94,11 +95,16 @@ def beside_retrain(view: Beside) -> Verdict:
     if coarse > COARSE:
         said = "the measurements are too coarse to tell it from a retrained model, or to be sure."
         return Verdict("unsure", "Cannot be told", said, *told)
-    close = all(abs(above[score]) <= slack[score] for score in ("FA", "MIA"))
+    close = all(abs(above[score]) <= slack[score] for score in SCORES)
     if close and view.gap <= (SMALLEST if view.floor is None else view.floor):
         said = "as far as these measurements can tell, it behaves like a model that never saw them."
         return Verdict("yes", "Yes", said, *told)
-    said = "it behaves much like a model that never saw the samples, but can be told from one."
+    said = (
+        "each figure is within chance of a model's that never saw the samples, but all together "
+        "are a little further off than chance alone would make them."
+        if close
+        else "it behaves much like a model that never saw the samples, but can be told from one."
+    )
     return Verdict("mostly", "Mostly", said, *told)
 
 
@@ -123,12 +129,11 @@ def _cautions(view: Beside, coarse: float) -> tuple[str, ...]:
             "Already before forgetting the model was not clearly different from Retrain on these "
             "samples: there was little to forget, so this says little about the method."
         )
-    if coarse > COARSE:
-        cautions.append(
-            f"With {view.samples['forget']:,} forgotten samples"
-            f"{' and the spread between seeds' if view.floors else ''}, gaps of up to "
-            f"{coarse:.0f} points may be chance; more samples or seeds would tell."
-        )
+    cautions.append(
+        f"With {counted(view.samples['forget'], 'forgotten sample')}"
+        f"{' and the spread between seeds' if view.floors else ''}, gaps of up to {coarse:.0f} "
+        f"points may be chance{'; more samples or seeds would tell' * (coarse > COARSE)}."
+    )
     if view.floor is None:
         cautions.append(
             "With a single Retrain it is not known how much of the gap is chance; a comparison "

@@ -16,7 +16,7 @@ from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.drawing import Drawn
 from qunlearn.report.gather import check_writable, keep, labels_of, outputs_before, outputs_of
 from qunlearn.report.heat import heat_map
-from qunlearn.report.html import Safe, join, page, section, tag
+from qunlearn.report.html import Safe, counted, join, page, section, tag
 from qunlearn.report.outputs import confidence_panel, ranked_panel
 from qunlearn.report.rows import comparison_table
 from qunlearn.report.sections import (
@@ -26,8 +26,8 @@ from qunlearn.report.sections import (
     cautions,
     confidence_section,
     conflict_section,
-    counted,
     facts_of,
+    network_of,
     opening,
     score_tiles,
     tile,
@@ -92,6 +92,7 @@ def report_comparison(path: Path, *, data_dir: Path | None = None) -> Path:
             f"qunlearn compare --config {shlex.quote(str(path / CONFIG))} --out NEW",
             settings,
             {"seeds": "0" if content["seeds"] == 1 else f"0 to {content['seeds'] - 1}"}
+            | next(map(network_of, runs.values()), {})
             | facts_of(info),
             "This makes the comparison again in the folder NEW. The same seeds, thread count, "
             "versions and processor give the same numbers, but for the times.",

@@ -87,3 +87,12 @@ def page(title: str, *children: object) -> str:
     )
     body = tag("body", tag("main", *children))
     return f"<!doctype html>\n{tag('html', tag('head', head), body, lang='en')}\n"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "seed"), counted(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

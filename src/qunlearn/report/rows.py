@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qunlearn.metrics.gap import SCORES
-from qunlearn.report.html import Safe, join, table, tag
+from qunlearn.report.html import Safe, counted, join, table, tag
 from qunlearn.report.outputs import part_name
-from qunlearn.report.sections import MEANING, counted
+from qunlearn.report.sections import MEANING
 
 
 def comparison_table(content: Mapping[str, Any]) -> Safe:

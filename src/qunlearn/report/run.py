@@ -29,6 +29,7 @@ from qunlearn.report.sections import (
     confidence_section,
     conflict_section,
     facts_of,
+    network_of,
     opening,
     score_tiles,
     tile,
@@ -83,6 +84,7 @@ def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | No
                 "forgotten from": run.config["run"],
                 "seed": run.config["settings"].get("seed", 0),
                 "seconds": f"{run.info['seconds']['forgetting']:,.1f}",
+                **network_of(run),
                 **facts_of(run.info),
             },
             "This makes the run again in the folder NEW. The same seed, thread count, versions and "

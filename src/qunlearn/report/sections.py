@@ -9,6 +9,8 @@ from qunlearn.metrics.gap import SCORES
 from qunlearn.report.drawing import Drawn, panels
 from qunlearn.report.html import Safe, join, section, table, tag, verbatim
 from qunlearn.report.verdict import Verdict
+from qunlearn.store.run import Run
+from qunlearn.store.weights import read_header
 
 PLAIN = {
     "FA": "Right on the forgotten samples",
@@ -48,15 +50,6 @@ def cautions(verdict: Verdict) -> Safe:
     """How far the answer can be trusted."""
     listed = tag("ul", *(tag("li", caution) for caution in verdict.cautions), class_="note")
     return join(tag("h3", "How far to trust this"), listed)
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "seed"), counted(3, "seed")
-    ('1 seed', '3 seeds')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def tiles(*shown: Safe) -> Safe:
@@ -173,6 +166,20 @@ def again_section(
 
 def _spelt(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def network_of(run: Run) -> dict[str, object]:
+    """What a run's network is and what it was trained on, as rows of a table."""
+    header = read_header(run.model_path)
+    model, bits = header["model"], header["quant"]
+    name = f"{model['name']}, {model['width']:g} times its width"
+    if bits["quantizer"] == "none":
+        told = "full precision"
+    else:
+        few = {"weights": bits["weights"], "inputs": bits["activations"]}
+        told = ", ".join(f"{what} {n} bits" if n else f"{what} in full" for what, n in few.items())
+        told += f", first and last layer {bits['first_last_bits'] or 32} ({bits['quantizer']})"
+    return {"data set": header["dataset"], "network": f"{name}; {told}"}
 
 
 def facts_of(info: Mapping[str, Any]) -> dict[str, object]:

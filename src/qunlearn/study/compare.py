@@ -18,7 +18,7 @@ from qunlearn.study.cells import Cell, Cells, figures_of, run_cells
 from qunlearn.study.config import CompareConfig, variant
 from qunlearn.study.source import Source
 from qunlearn.study.table import Entry, table_of
-from qunlearn.study.tune import tuned
+from qunlearn.study.tune import need_optuna, tuned
 from qunlearn.study.workers import side_by_side
 from qunlearn.training.evaluate import data_config, figures, load_data, split_of
 
@@ -28,8 +28,7 @@ def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> d
 
     Cells are kept in `home`, which comparisons of the same request may share; in `out` by default.
     """
-    source = Source.read(config.settings_from) if config.settings_from else None
-    given = {name: settings_given(config, name, source) for name in ("retrain", *config.names)}
+    source, given = planned(config)
     cells = Cells(config, home or out, check(config, given))
     marks = [cells.cell("retrain", given["retrain"], seed) for seed in range(config.seeds)]
     for mark in marks:
@@ -98,6 +97,18 @@ def tabulated(
     }
 
 
+def planned(config: CompareConfig) -> tuple[Source | None, dict[str, dict[str, Any]]]:
+    """Where settings come from, and each method's; raises what is wrong without an original."""
+    if config.tune and config.settings_from:
+        raise UserError(
+            f"--tune {config.tune} searches settings and --settings-from gives them; leave one out."
+        )
+    if config.tune:
+        need_optuna()
+    source = Source.read(config.settings_from) if config.settings_from else None
+    return source, {n: settings_given(config, n, source) for n in ("retrain", *config.names)}
+
+
 def settings_given(config: CompareConfig, name: str, source: Source | None) -> dict[str, Any]:
     """A method's settings before any search; those of a flag or a variant win over a table's."""
     found = source.settings[source.row(name)] if source and name != "retrain" else {}
@@ -106,11 +117,8 @@ def settings_given(config: CompareConfig, name: str, source: Source | None) -> d
 
 def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> str:
     """Raise whatever is wrong before anything is made; the digest of the samples asked for."""
-    if config.tune and config.settings_from:
-        raise UserError(
-            f"--tune {config.tune} searches settings and --settings-from gives them; leave one out."
-        )
     origin = Run.open(config.run)
+    origin.check_model()
     data = load_data(data_config(origin, **config.moved))
     split = asked(Split.from_json(origin.split, data), config)
     for name, settings in given.items():

@@ -11,10 +11,11 @@ from pydantic import Field
 
 from qunlearn.errors import UserError, unknown
 from qunlearn.store.run import Run
-from qunlearn.study.compare import compare_run
+from qunlearn.study.compare import compare_run, planned
 from qunlearn.study.config import CompareConfig, Select
 from qunlearn.study.paper import printed, stated
 from qunlearn.training.config import ComputeConfig, TrainConfig
+from qunlearn.training.evaluate import load_data
 from qunlearn.training.train import train_run
 
 Scale = Literal["small", "paper"]
@@ -95,9 +96,10 @@ class ReproduceConfig(ComputeConfig):
         "paper", description="paper, or released: bits and layers of the earlier public code."
     )
     cells: str | None = Field(
-        None, description="Only blocks whose name contains this, such as cifar10-resnet18."
+        None, description="Only blocks with this in their names, such as cifar10-resnet18."
     )
     data_dir: Path | None = Field(None, description="Where the data sets' files are.")
+    download: bool = Field(False, description="Fetch missing files from their official address.")
     seeds: int = Field(2, ge=1, description="How many seeds.")
     settings_from: Path | None = Field(
         None,
@@ -118,6 +120,12 @@ def reproduce(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
     homes = [out / home_of(block, config) for block in blocks]
     for home, recipe in zip(homes, recipes, strict=True):
         check_original(home / "original", recipe)
+    # Whatever is wrong is said before hours of training.
+    for block, home in zip(blocks, homes, strict=True):
+        planned(comparison(block, config, home / "original"))
+    todo = [r for r, h in zip(recipes, homes, strict=True) if not Run.is_complete(h / "original")]
+    for recipe in {recipe.dataset: recipe for recipe in todo}.values():
+        load_data(recipe)
     for block, recipe, home in zip(blocks, recipes, homes, strict=True):
         original = home / "original"
         if not Run.is_complete(original):
@@ -173,10 +181,11 @@ def chosen(config: ReproduceConfig) -> list[Scenario]:
     if config.what not in EXPERIMENTS:
         raise unknown("experiment", config.what, EXPERIMENTS)
     blocks = EXPERIMENTS[config.what]
-    found = [block for block in blocks if (config.cells or "") in block.name]
+    # Whole words: cifar10 is not to find cifar100.
+    found = [b for b in blocks if not config.cells or f"-{config.cells}-" in f"-{b.name}-"]
     if not found:
         raise UserError(
-            f"No block of {config.what!r} contains {config.cells!r}; blocks are "
+            f"No block of {config.what!r} has {config.cells!r} in its name; blocks are "
             f"{', '.join(block.name for block in blocks)}."
         )
     return found
@@ -195,7 +204,7 @@ def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, Any]:
         "threads": config.threads,
     }
     if block.dataset != "digits":
-        recipe["data_dir"] = config.data_dir
+        recipe |= {"data_dir": config.data_dir, "download": config.download}
     if released:
         recipe |= {"first_last_bits": 32, "keep": ("*.shortcut.*",) if not mobile else ()}
     if config.scale == "paper":

@@ -32,7 +32,7 @@ def tuned(
     searched = {k: v for k, v in method.config.search.items() if k not in given}
     if not searched:
         return dict(given), 0
-    optuna = _optuna()
+    optuna = need_optuna()
     space = {
         k: optuna.distributions.FloatDistribution(v.low, v.high, log=v.log)
         for k, v in searched.items()
@@ -103,7 +103,8 @@ def distance(run: Run, retrain: Run, select: str) -> float:
     return float(total) / 4
 
 
-def _optuna() -> Any:
+def need_optuna() -> Any:
+    """Optuna, or the way to get it."""
     try:
         import optuna
     except ImportError:
