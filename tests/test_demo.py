@@ -12,7 +12,7 @@ from qunlearn.demo import demo, noisy_digits
 
 
 def test_the_story_means_something(tmp_path):
-    result = demo(tmp_path, samples=200, epochs=15)
+    result = demo(tmp_path, samples=150, epochs=10)
     known, unseen = (result["original"][part]["accuracy"] for part in ("train", "test"))
     assert known > unseen + 15
     gaps = {row["method"]: row["AG"][0] for row in result["table"]["rows"] if "AG" in row}
