@@ -18,7 +18,7 @@ def test_the_story_means_something(tmp_path):
     gaps = {row["method"]: row["AG"][0] for row in result["table"]["rows"] if "AG" in row}
     assert gaps["oeu"] < gaps["ft"]
     page = Path(result["report"]).read_text()
-    assert "cnn, 1 times its width; weights 4 bits, inputs 4 bits" in page
+    assert "cnn; bits of weights 4, of inputs 4, in the first and last layer 8 (lsq+)" in page
     assert "noisy-digits" in page
 
 

@@ -18,13 +18,12 @@ from qunlearn.study.config import CompareConfig
 from qunlearn.training.config import TrainConfig
 from qunlearn.training.train import train_run
 
-SAMPLES = 1000
+SAMPLES, EPOCHS = 1000, 16
 NOISE = 80
 """The standard deviation, in grey levels of 255, of the noise that is drawn for each digit once."""
 
 TRAINING = {
     "model": "cnn",
-    "epochs": 16,
     "batch_size": 64,
     "lr": 0.1,
     "warmup": 2,
@@ -33,15 +32,12 @@ TRAINING = {
 METHODS = "ft,rl,oeu"
 
 
-def demo(
-    out: Path, seed: int = 0, samples: int = SAMPLES, epochs: int | None = None
-) -> dict[str, Any]:
+def demo(out: Path, seed: int = 0, samples: int = SAMPLES, epochs: int = EPOCHS) -> dict[str, Any]:
     """Run the story in the folder `out`; the original's accuracies, the table, the page."""
     Run.check_free(out)
     make_folder(out)
-    training = {**TRAINING, "dataset": str(noisy_digits(out, samples)), "seed": seed}
-    if epochs is not None:
-        training["epochs"] = epochs
+    data = noisy_digits(out, samples)
+    training = {**TRAINING, "dataset": str(data), "epochs": epochs, "seed": seed}
     original = train_run(TrainConfig.parse(training), out / "original")
     asked = {"run": original.path, "random": 0.1, "forget_seed": seed, "methods": METHODS}
     config = CompareConfig.parse(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from qunlearn.metrics.gap import SCORES
+from qunlearn.quant import QuantSpec
 from qunlearn.report.drawing import Drawn, panels
 from qunlearn.report.html import Safe, join, section, table, tag, verbatim
 from qunlearn.report.verdict import Verdict
@@ -171,15 +172,15 @@ def _spelt(value: object) -> str:
 def network_of(run: Run) -> dict[str, object]:
     """What a run's network is and what it was trained on, as rows of a table."""
     header = read_header(run.model_path)
-    model, bits = header["model"], header["quant"]
-    name = f"{model['name']}, {model['width']:g} times its width"
-    if bits["quantizer"] == "none":
-        told = "full precision"
-    else:
-        few = {"weights": bits["weights"], "inputs": bits["activations"]}
-        told = ", ".join(f"{what} {n} bits" if n else f"{what} in full" for what, n in few.items())
-        told += f", first and last layer {bits['first_last_bits'] or 32} ({bits['quantizer']})"
-    return {"data set": header["dataset"], "network": f"{name}; {told}"}
+    model, spec = header["model"], QuantSpec.from_dict(header["quant"])
+    size = "" if model["width"] == 1 else f" at {model['width']:g} of its width"
+    bits = (
+        "full precision"
+        if spec.full_precision
+        else f"bits of weights {spec.weights or 32}, of inputs {spec.activations or 32}, "
+        f"in the first and last layer {spec.first_last_bits or 32} ({spec.quantizer})"
+    )
+    return {"data set": header["dataset"], "network": f"{model['name']}{size}; {bits}"}
 
 
 def facts_of(info: Mapping[str, Any]) -> dict[str, object]:
