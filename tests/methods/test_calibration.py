@@ -143,7 +143,8 @@ def test_nothing_is_pushed_once_the_samples_together_are_down(trained, asked):
 def test_what_steers_it_survives_an_interruption_between_epochs(
     trained, asked, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(oeu, "PUSH", 20.0)  # so that it goes too far, and the mean steers
+    monkeypatch.setattr(oeu, "PUSH", 20.0)  # so that it goes too far, and the mean steers,
+    monkeypatch.setattr(oeu, "BELOW", 1.0)  # but never to a halt: each step depends on the mean
     monkeypatch.setattr(resume, "SHARE", 1e9)  # each epoch's end is kept
     settings = {"batch_size": 30, "epochs": 3}
     whole = forget(trained, asked, **settings)
