@@ -27,6 +27,7 @@ from timing import Ratio, by_turns, kept_bytes, peak_bytes, spread
 
 from qunlearn.quant import why_not
 from qunlearn.store.run import machine, versions
+from qunlearn.training.memory import keeping_memory
 
 RESULTS = Path(__file__).parent / "results"
 TWIN = "the same step in full precision"
@@ -165,10 +166,11 @@ def main() -> None:
     torch.manual_seed(0)
     chosen.out.mkdir(exist_ok=True, parents=True)
     report: dict[str, Any] = {"ratios": [], "versions": versions(), "machine": machine()}
-    for row in measured(chosen.full, chosen.repeats):
-        print(row, flush=True)
-        report["ratios"].append(asdict(row))
-        write(report, chosen.out)
+    with keeping_memory():  # as training does, for both sides
+        for row in measured(chosen.full, chosen.repeats):
+            print(row, flush=True)
+            report["ratios"].append(asdict(row))
+            write(report, chosen.out)
     if chosen.growth:
         write(report | {"growth": grow(chosen.out)}, chosen.out)
 

@@ -79,7 +79,7 @@ def zero_point(offset: Tensor, scale: Tensor, low: int, high: int) -> Tensor:
 
 
 def _free_zero_point(offset: Tensor, scale: Tensor, low: int) -> Tensor:
-    return (low - offset / wide(scale).clamp_min(SMALLEST_SCALE)).round()
+    return (low - offset / _step(scale)).round()
 
 
 def round_through(x: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def pact(x: Tensor, alpha: Tensor, bits: int, signed: bool = False) -> Tensor:
 def pact_scale(alpha: Tensor, bits: int, signed: bool) -> Tensor:
     """The step between two of PACT's levels; a signed grid leaves out the code without a mirror."""
     _, top = code_range(bits, signed)
-    return wide(alpha).clamp_min(SMALLEST_SCALE) / top
+    return _step(alpha) / top
 
 
 def dorefa(weight: Tensor, bits: int, largest: Tensor | None = None) -> Tensor:
@@ -179,62 +179,50 @@ def _apply(function: type[torch.autograd.Function], *inputs: object) -> Tensor:
 
 def _fit(gradient: Tensor, like: Tensor) -> Tensor:
     """Sum a broadcast gradient back to the shape of the parameter that it belongs to."""
-    return gradient.sum_to_size(like.shape).to(like.dtype)
+    return gradient.sum_to_size(like.shape)
+
+
+def _step(scale: Tensor) -> Tensor:
+    return wide(scale).clamp_min(SMALLEST_SCALE)
+
+
+# Whatever is computed from parameters alone is handed to the kernels, and not left to them: a
+# compiled loop would compute it anew for every eight elements.
 
 
 @kernel(dense=1)
-def _uniform(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
-    s = wide(scale).clamp_min(SMALLEST_SCALE)
+def _round(x: Tensor, step: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
     # In place: on a large activation each temporary costs as much as the arithmetic. (vmap
     # knows no clamp_, but its two halves.)
-    v = (wide(x) / s).add_(zero).clamp_min_(low).clamp_max_(high)
-    return v.round_().sub_(zero).mul_(s).to(x.dtype)
+    v = (wide(x) / step).add_(zero).clamp_min_(low).clamp_max_(high)
+    return v.round_().sub_(zero).mul_(step).to(x.dtype)
 
 
 @kernel(dense=2)
-def _uniform_back(
+def _round_back(
     x: Tensor,
     gradient: Tensor,
-    scale: Tensor,
+    step: Tensor,
     zero: Tensor,
     low: int,
     high: int,
-    to_scale: bool,
+    to_step: bool,
     to_zero: bool,
-) -> tuple[Tensor | None, ...]:
-    s = wide(scale).clamp_min(SMALLEST_SCALE)
+) -> tuple[Any, ...]:
     gradient = wide(gradient)
     # In place again: fresh memory costs more than the arithmetic.
-    v = (wide(x) / s).add_(zero)
+    v = (wide(x) / step).add_(zero)
     clipped = v.clamp(low, high)
     outside = _where_positive(v.sub_(clipped).abs_(), gradient)
     passed = gradient - outside
-    scales = zeros = None
-    if to_scale:
+    steps = zeros = None
+    if to_step:
         # round(v) - v inside; at the clips, which are whole numbers, k - z
         inner = v.copy_(clipped).round_().sub_(clipped).mul_(gradient)
-        scales = _fit(inner.add_(clipped.sub_(zero).mul_(outside)), scale)
+        steps = _fit(inner.add_(clipped.sub_(zero).mul_(outside)), step)
     if to_zero:
-        zeros = -_fit(outside.mul_(s), zero)
-    return passed.to(x.dtype), scales, zeros
-
-
-@kernel(dense=1)
-def _offset(x: Tensor, scale: Tensor, offset: Tensor, low: int, high: int) -> Any:
-    return _uniform.plain(x, scale, zero_point(offset, scale, low, high), low, high)
-
-
-@kernel(dense=2)
-def _offset_back(
-    x: Tensor, gradient: Tensor, scale: Tensor, offset: Tensor, low: int, high: int
-) -> tuple[Tensor, ...]:
-    free = _free_zero_point(offset, scale, low)
-    zero = free.clamp(low, high)
-    passed, scales, zeros = _uniform_back.plain(x, gradient, scale, zero, low, high, True, True)
-    # Where it is not clipped, the zero point moves by -1/s with β, and by β/s² with s.
-    s = wide(scale).clamp_min(SMALLEST_SCALE)
-    moved = zeros * (free == zero) / s
-    return passed, scales + moved * offset / s, -moved
+        zeros = -_fit(outside.mul_(step), zero)
+    return passed.to(x.dtype), steps, zeros
 
 
 def _where_positive(x: Tensor, value: Tensor) -> Tensor:
@@ -256,60 +244,59 @@ class _Rounding(torch.autograd.Function):
 
     @staticmethod
     def saved(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        """What the backward kernels take."""
+        """What was kept, in a form that the kernels can take."""
         x, scale, place = ctx.saved_tensors
         if is_functorch_wrapped_tensor(gradient):
             x = x + torch.zeros_like(gradient)  # vmap writes in place only to what it maps over
-        return x, gradient, scale, place, ctx.low, ctx.high
+        return x, scale, place
 
 
 class _UniformQuantize(_Rounding):
     @staticmethod
     def forward(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int, factor: Any) -> Any:
-        return _uniform(x, scale, zero, low, high)
+        return _round(x, _step(scale), zero, low, high)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, wanted = _Rounding.saved(ctx, gradient), ctx.needs_input_grad[1:3]
-        passed, *found = _uniform_back(*inputs, *wanted, fused=ctx.fused)
-        return passed, *map(_as, found, inputs[2:4], repeat(ctx.factor)), None, None, None
+        x, scale, zero = _Rounding.saved(ctx, gradient)
+        passed, *found = _round_back(
+            *(x, gradient, _step(scale), zero, ctx.low, ctx.high),
+            *ctx.needs_input_grad[1:3],
+            fused=ctx.fused,
+        )
+        return passed, *map(_as, found, (scale, zero), repeat(ctx.factor)), None, None, None
 
 
 class _OffsetQuantize(_Rounding):
     @staticmethod
     def forward(x: Tensor, scale: Tensor, offset: Tensor, low: int, high: int, factor: Any) -> Any:
-        return _offset(x, scale, offset, low, high)
+        return _round(x, _step(scale), zero_point(offset, scale, low, high), low, high)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        inputs = _Rounding.saved(ctx, gradient)
-        passed, *found = _offset_back(*inputs, fused=ctx.fused)
-        return passed, *map(_as, found, inputs[2:4], repeat(ctx.factor)), None, None, None
-
-
-@kernel(dense=1)
-def _pact(x: Tensor, alpha: Tensor, bits: int, signed: bool) -> Tensor:
-    top = wide(alpha).clamp_min(SMALLEST_SCALE)
-    scale = pact_scale(alpha, bits, signed)
-    bottom = -top if signed else torch.zeros_like(top)
-    clipped = torch.minimum(torch.maximum(wide(x), bottom), top)
-    return ((clipped / scale).round() * scale).to(x.dtype)
+        x, scale, offset = _Rounding.saved(ctx, gradient)
+        step, free = _step(scale), _free_zero_point(offset, scale, ctx.low)
+        zero = free.clamp(ctx.low, ctx.high)
+        passed, scales, zeros = _round_back(
+            x, gradient, step, zero, ctx.low, ctx.high, True, True, fused=ctx.fused
+        )
+        # Where it is not clipped, the zero point moves by -1/s with β, and by β/s² with s.
+        moved = zeros * (free == zero) / step
+        found = (scales + moved * offset / step, -moved)
+        return passed, *map(_as, found, (scale, offset), repeat(ctx.factor)), None, None, None
 
 
 @kernel(dense=2)
-def _pact_back(
-    x: Tensor, gradient: Tensor, alpha: Tensor, signed: bool
-) -> tuple[Tensor | None, ...]:
-    top = wide(alpha).clamp_min(SMALLEST_SCALE)
+def _pact_back(x: Tensor, gradient: Tensor, top: Tensor, signed: bool) -> tuple[Tensor, ...]:
     value = wide(x)
     above = value >= top
     below = value <= -top if signed else value < 0
-    to_alpha = gradient * above
+    to_top = gradient * above
     if signed:
-        to_alpha = to_alpha - gradient * below
-    return gradient * ~(above | below), _fit(to_alpha, alpha)
+        to_top = to_top - gradient * below
+    return gradient * ~(above | below), _fit(to_top, top)
 
 
 class _Pact(torch.autograd.Function):
@@ -317,7 +304,9 @@ class _Pact(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, alpha: Tensor, bits: int, signed: bool) -> Any:
-        return _pact(x, alpha, bits, signed)
+        _, high = code_range(bits, signed)
+        step = pact_scale(alpha, bits, signed)
+        return _round(x, step, torch.zeros_like(step), -high if signed else 0, high)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -329,27 +318,20 @@ class _Pact(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, alpha = ctx.saved_tensors
-        passed, to_alpha = _pact_back(x, gradient, alpha, ctx.signed, fused=ctx.fused)
+        passed, to_alpha = _pact_back(x, gradient, _step(alpha), ctx.signed, fused=ctx.fused)
         return passed, _as(to_alpha, alpha), None, None
-
-
-@kernel(dense=1)
-def _soft(x: Tensor, lower: Tensor, upper: Tensor, bits: int) -> Tensor:
-    top = 2**bits - 1
-    step = dsq_step(lower, upper, bits)
-    zero = (-lower / step).round()  # an integer already, but for the last bit of a float
-    codes = (wide(x) / step + zero).clamp(0, top).round()
-    return ((codes - zero) * step).to(x.dtype)
 
 
 @kernel(dense=2)
 def _soft_back(
-    x: Tensor, gradient: Tensor, lower: Tensor, upper: Tensor, alpha: Tensor, bits: int
-) -> tuple[Tensor | None, ...]:
-    top = 2**bits - 1
-    a = alpha.clamp(SHARPEST, SOFTEST)
-    step = dsq_step(lower, upper, bits)
-    sharpness = torch.log(2 / a - 1)
+    x: Tensor,
+    gradient: Tensor,
+    lower: Tensor,
+    step: Tensor,
+    sharpness: Tensor,
+    stretch: Tensor,
+    top: int,
+) -> tuple[Tensor, ...]:
     v = (wide(x) - lower) / step
     below, above = v < 0, v > top
     inside = ~(below | above)
@@ -357,18 +339,18 @@ def _soft_back(
     i = v.floor().clamp(0, top - 1)
     r = v - i - 0.5
     t = torch.tanh(sharpness * r)
-    slope = sharpness * (1 - t * t) / (2 * (1 - a))
-    soft = i + 0.5 + t / (2 * (1 - a))
+    bend = 1 - t * t
+    slope = sharpness * stretch * bend
+    soft = i + 0.5 + stretch * t
     inner = gradient * inside
     to_lower = inner * (1 - soft / top - slope * (1 - v / top)) + gradient * below
     to_upper = inner * (soft - slope * v) / top + gradient * above
-    bend = -2 / (a * (2 - a))  # dκ/dα
-    to_alpha = inner * step * ((1 - t * t) * r * bend / (2 * (1 - a)) + t / (2 * (1 - a) ** 2))
     return (
         (inner * slope).to(x.dtype),
-        _fit(to_lower, lower),
-        _fit(to_upper, upper),
-        _fit(to_alpha, alpha),
+        _fit(to_lower, step),
+        _fit(to_upper, step),
+        _fit(inner * bend * r, step),
+        _fit(inner * t, step),
     )
 
 
@@ -377,7 +359,9 @@ class _Dsq(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, lower: Tensor, upper: Tensor, alpha: Tensor, bits: int) -> Any:
-        return _soft(x, lower, upper, bits)
+        step = dsq_step(lower, upper, bits)
+        zero = (-lower / step).round()  # an integer already, but for the last bit of a float
+        return _round(x, step, zero, 0, 2**bits - 1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -388,11 +372,22 @@ class _Dsq(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, *parameters = ctx.saved_tensors
-        passed, *found = _soft_back(x, gradient, *parameters, ctx.bits, fused=ctx.fused)
-        return passed, *map(_as, found, parameters), None
+        x, lower, upper, alpha = ctx.saved_tensors
+        a = alpha.clamp(SHARPEST, SOFTEST)
+        step = dsq_step(lower, upper, ctx.bits)
+        step, a = step + torch.zeros_like(a), a + torch.zeros_like(step)  # in one shape
+        sharpness, stretch = torch.log(2 / a - 1), 1 / (2 * (1 - a))
+        passed, *sums = _soft_back(
+            x, gradient, lower, step, sharpness, stretch, 2**ctx.bits - 1, fused=ctx.fused
+        )
+        to_lower, to_upper, by_sharpness, by_stretch = (found.reshape(a.shape) for found in sums)
+        # dκ/dα = -2/(α(2-α)); the stretch 1/(2(1-α)) grows by twice its square.
+        bent = by_sharpness * -2 / (a * (2 - a)) + by_stretch * 2 * stretch
+        found = (to_lower, to_upper, step * stretch * bent)
+        parameters = (lower, upper, alpha)
+        return passed, *map(_as, map(_fit, found, parameters), parameters), None
 
 
 def _as(gradient: Tensor | None, like: Tensor, factor: float | Tensor = 1.0) -> Tensor | None:
-    """A parameter's gradient in its shape, where there is one."""
-    return None if gradient is None else gradient.reshape(like.shape) * factor
+    """A parameter's gradient in its shape and type, where there is one."""
+    return None if gradient is None else (gradient.reshape(like.shape) * factor).to(like.dtype)

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._dynamo import guards
 
 _on: ContextVar[bool] = ContextVar("fused", default=False)
 
@@ -57,7 +58,8 @@ WORTH_IT = 1 << 17
 class Kernel:
     """A pure function whose first `dense` arguments are alike in shape; the others are shared.
 
-    A shared tensor is a single number, or one for each row of the dense tensors' first axis.
+    The first result is as they are. A shared tensor is a single number, or one for each row of the
+    dense tensors' first axis.
     """
 
     def __init__(self, function: Callable[..., Any], dense: int):
@@ -65,26 +67,23 @@ class Kernel:
         self.compiled: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any, fused: bool | None = None) -> Any:
-        """The function's value, with the results that are alike in shape laid out as the first."""
+        """The function's value; the first (or only) result is laid out as the first argument."""
         dense, shared = arguments[: self.dense], arguments[self.dense :]
+        first = dense[0]
+        count = first.numel()
         wanted = is_fused() if fused is None else fused
-        if not wanted or dense[0].numel() < WORTH_IT or not _alike(dense):
+        if not wanted or count < WORTH_IT or not _alike(dense):
             return self.plain(*arguments)
         if self.compiled is None:
             self.compiled = torch.compile(self.plain, dynamic=True, fullgraph=True)
         by_row = any(isinstance(a, Tensor) and a.numel() > 1 for a in shared)
-        first, count = dense[0], dense[0].numel()
-        rows = first.shape[0]
-        shape, strides = ((rows, count // rows), (count // rows, 1)) if by_row else ((count,), (1,))
-        flat = [_over(a, shape, strides) for a in dense]
+        shape = (first.shape[0], count // first.shape[0]) if by_row else (count,)
+        flat = [_over(a, shape, (*shape[1:], 1)) for a in dense]
         with torch.no_grad():
             found = self.compiled(*flat, *map(_column, shared))
-        several = isinstance(found, tuple)
-        results = tuple(
-            _over(r, first.shape, first.stride()) if r is not None and r.shape == shape else r
-            for r in (found if several else (found,))
-        )
-        return results if several else results[0]
+        if isinstance(found, Tensor):
+            return _over(found, first.shape, first.stride())
+        return _over(found[0], first.shape, first.stride()), *found[1:]
 
 
 def kernel(dense: int) -> Callable[[Callable[..., Any]], Kernel]:
@@ -101,17 +100,14 @@ def _alike(tensors: Sequence[Tensor]) -> bool:
 
 def _over(x: Tensor, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
     """The memory of `x` with another shape; no view, since the compiler would look at its base."""
-    memory = x.detach().untyped_storage()
-    return torch.empty(0, dtype=x.dtype, device=x.device).set_(
-        memory, x.storage_offset(), tuple(shape), tuple(strides)
-    )
+    call: Any = guards._reinterpret_tensor  # type: ignore[attr-defined]  # what compiled code calls
+    return call(x, tuple(shape), tuple(strides), 0)  # type: ignore[no-any-return]
 
 
 def _column(value: Any) -> Any:
     """A shared tensor as one number or as a column."""
     if not isinstance(value, Tensor):
         return value
-    if not value.dim():
-        return value.detach().clone()
-    column = value.detach().flatten()
-    return column[:, None].clone() if value.numel() > 1 else column[0].clone()
+    if not value.dim() and not value.requires_grad and not value._is_view():
+        return value
+    return value.detach().reshape((-1, 1) if value.numel() > 1 else ()).clone()

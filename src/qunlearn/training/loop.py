@@ -18,6 +18,7 @@ from qunlearn.data.draw import generator
 from qunlearn.quant import fused, using_running_averages
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.devices import check_compiler, compiles
+from qunlearn.training.memory import keeping_memory
 from qunlearn.training.nonsense import refuse_nonsense, report_collapse
 from qunlearn.training.optimizer import learning_rate, make_optimizer
 from qunlearn.training.progress import Progress
@@ -141,7 +142,12 @@ def optimize(
 
     for row in now.rows if kept else ():
         on_epoch(row)
-    with fork_rng(), fused(now.compiled), Progress(title, work, first) as progress:
+    with (
+        fork_rng(),
+        keeping_memory(),
+        fused(now.compiled),
+        Progress(title, work, first) as progress,
+    ):
         progress.advance(now.epoch * goal.steps + now.step)
         while now.epoch < config.epochs:
             started = time.perf_counter() - now.seconds
