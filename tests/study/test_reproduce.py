@@ -17,6 +17,7 @@ from qunlearn.study.reproduce import (
     ReproduceConfig,
     Scenario,
     chosen,
+    home_of,
     recipe_of,
     reproduce,
 )
@@ -87,6 +88,25 @@ def test_blocks_are_chosen_by_name():
         chosen(ReproduceConfig(what="main", cells="svhn"))
     with pytest.raises(UserError, match="did you mean 'main'"):
         chosen(ReproduceConfig(what="mian"))
+
+
+def test_fewer_images_are_another_network_and_only_of_the_small_scale():
+    config = ReproduceConfig(what="main", images=3000, cells="cifar10")
+    block = chosen(config)[0]
+    assert recipe_of(block, config)["subset"] == 3000
+    assert home_of(block, config) == "cifar10-resnet18-lsq+-paper-3000-images"
+    assert home_of(block, ReproduceConfig(what="main")) == "cifar10-resnet18-lsq+-paper"
+    with pytest.raises(UserError, match="--images 3000 is for the small scale; leave it out"):
+        chosen(ReproduceConfig(what="main", images=3000, scale="paper"))
+
+
+def test_some_methods_of_an_experiment_can_be_asked_for(monkeypatch, tmp_path):
+    made_small(monkeypatch, "main", Scenario("digits", "random 10%", methods="ga,iu"))
+    (few,) = reproduce(ReproduceConfig(what="main", seeds=1, threads=1, methods="ga"), tmp_path)
+    assert [row["method"] for row in few["table"]["rows"]] == ["retrain", "ga"]
+    (all_of_it,) = reproduce(ReproduceConfig(what="main", seeds=1, threads=1), tmp_path)
+    assert all_of_it["table"]["rows"][:2] == few["table"]["rows"]
+    assert all_of_it["table"]["rows"][2]["method"] == "iu"
 
 
 TINY = SMALL | {"keep": ("fc",)}

@@ -18,6 +18,7 @@ from qunlearn.training.config import ComputeConfig, TrainConfig
 from qunlearn.training.evaluate import load_data
 from qunlearn.training.train import train_run
 
+IMAGES = 5000
 Scale = Literal["small", "paper"]
 Variant = Literal["paper", "released"]
 
@@ -100,6 +101,12 @@ class ReproduceConfig(ComputeConfig):
     )
     data_dir: Path | None = Field(None, description="Where the data sets' files are.")
     download: bool = Field(False, description="Fetch missing files from their official address.")
+    methods: str | None = Field(
+        None, description="Only these methods, such as oeu,ft; by default all of the experiment."
+    )
+    images: int = Field(
+        IMAGES, ge=100, description="How many images are taken of the set, at the small scale."
+    )
     seeds: int = Field(2, ge=1, description="How many seeds.")
     settings_from: Path | None = Field(
         None,
@@ -148,7 +155,8 @@ def reproduce(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
 
 def home_of(block: Scenario, config: ReproduceConfig) -> str:
     """The folder of a block's network."""
-    size = "" if config.scale == "small" else "-full-size"
+    size = "-full-size" if config.scale == "paper" else f"-{config.images}-images"
+    size = "" if config.scale == "small" and config.images == IMAGES else size
     return f"{block.dataset}-{block.model}-{block.quantizer}-{config.variant}{size}"
 
 
@@ -172,7 +180,8 @@ def comparison(block: Scenario, config: ReproduceConfig, original: Path) -> Comp
     shared = (*ComputeConfig.model_fields, "data_dir", "seeds", "settings_from", "tune", "select")
     given = {name: getattr(config, name) for name in (*shared, "workers")}
     settings = {"retrain.epochs": 160} if config.scale == "paper" else {}
-    own = {"run": original, "methods": block.methods, "settings": settings, **block.request}
+    methods = config.methods or block.methods
+    own = {"run": original, "methods": methods, "settings": settings, **block.request}
     return CompareConfig.parse({**{k: v for k, v in given.items() if v is not None}, **own})
 
 
@@ -180,6 +189,11 @@ def chosen(config: ReproduceConfig) -> list[Scenario]:
     """The blocks that are asked for."""
     if config.what not in EXPERIMENTS:
         raise unknown("experiment", config.what, EXPERIMENTS)
+    if config.scale == "paper" and config.images != IMAGES:
+        raise UserError(
+            f"--images {config.images} is for the small scale; leave it out with --scale paper, "
+            "which takes the whole set."
+        )
     blocks = EXPERIMENTS[config.what]
     # Whole words: cifar10 is not to find cifar100.
     found = [b for b in blocks if not config.cells or f"-{config.cells}-" in f"-{b.name}-"]
@@ -210,7 +224,7 @@ def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, Any]:
     if config.scale == "paper":
         return recipe | {"width": 0.5 if released and mobile else 1.0}
     small: Mapping[str, Any] = {
-        "subset": 5000,
+        "subset": config.images,
         "width": 0.5 if mobile else 0.25,
         "epochs": 80,
         "batch_size": 64,
