@@ -1,6 +1,5 @@
 """Comparisons: what is made, what is reused, and what the table says."""
 
-import itertools
 import json
 import os
 import shutil
@@ -9,53 +8,29 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
+from quick_study import QUICK, config, untimed
 from sealed import seal
 
 from qunlearn.cli.main import main
 from qunlearn.errors import Failure, UserError
-from qunlearn.methods import Range
 from qunlearn.metrics import auc, average_gap, lira, margin, mean_interval
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
-from qunlearn.study import cells, tune
+from qunlearn.study import cells
 from qunlearn.study.compare import compare_run
 from qunlearn.study.config import CompareConfig, folder_name
-from qunlearn.study.ranking import ranking
-from qunlearn.study.table import Entry, noise_floor, table_of
 from qunlearn.study.tune import distance
 from qunlearn.study.workers import side_by_side
 from qunlearn.training.evaluate import evaluate, split_of
-
-QUICK = {
-    "random": 0.1,
-    "methods": "ft,ga",
-    "settings": {"retrain.epochs": 1, "ft.epochs": 1, "ga.epochs": 1},
-    "threads": 1,
-}
-
-
-def config(run_folder, **other):
-    return CompareConfig.parse({"run": run_folder, **QUICK, **other})
 
 
 @pytest.fixture(scope="module")
 def compared(run_folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("compare") / "table"
     return out, compare_run(config(run_folder), out)
-
-
-def untimed(table):
-    """The table without what depends on the clock."""
-    text = json.loads(json.dumps(table))
-    for row in text["rows"]:
-        row.pop("seconds"), row.pop("runtime"), row.pop("evenly_timed")
-        for cell in row["cells"]:
-            cell.pop("seconds"), cell.pop("workers")
-    return text
 
 
 def test_every_figure_is_the_cells_own(compared, run_folder):
@@ -171,71 +146,6 @@ def test_a_network_that_was_made_anew_is_noticed(compared, run_folder, tmp_path)
     seal(cell)
     with pytest.raises(UserError, match="another network"):
         compare_run(config(run_folder), copy)
-
-
-def entry(method, seed, scores, seconds=10.0):
-    metrics = dict(zip(("FA", "RA", "TA", "MIA"), scores, strict=True))
-    figures = {"metrics": metrics, "seconds": seconds, "settings": {}, "threads": 1, "workers": 1}
-    return Entry(method, seed, figures, {}, 0)
-
-
-def test_the_noise_floor_is_the_gap_among_retrains():
-    retrains = [
-        entry("retrain", seed, scores)
-        for seed, scores in enumerate([(80, 99, 75, 30), (82, 99, 75, 32), (80, 99, 75, 30)])
-    ]
-    floor = noise_floor(retrains)
-    assert floor["AG"][0] == pytest.approx((1 + 0 + 1) / 3)
-    assert noise_floor(retrains[:1]) is None
-
-
-def test_a_single_seed_has_no_interval_and_no_floor(digits):
-    table = table_of([entry("retrain", 0, (80, 99, 75, 30))], digits.forget_random(0.1))
-    assert table["rows"][0]["FA"] == [80, None]
-    assert table["noise_floor"] is None
-
-
-def test_the_search_starts_at_the_default_stays_in_range_and_goes_on(run_folder, tmp_path):
-    settings = {"retrain.epochs": 1, "ft.epochs": 1}
-    asked = {"methods": "ft", "seeds": 1, "tune": 3, "settings": settings, "select": "oracle"}
-    table = compare_run(config(run_folder, **asked), tmp_path / "a")
-    trials = [Run.open(path.parent) for path in (tmp_path / "a" / "trials").rglob("run.json")]
-    trials.sort(key=lambda run: int(run.path.name))
-    rates = [run.config["settings"]["lr"] for run in trials]
-    assert rates[0] == 0.01
-    assert all(1e-3 <= rate <= 1e-1 for rate in rates)
-    assert len(set(rates)) == 3
-    retrain = Run.open(tmp_path / "a" / "cells" / "retrain" / "seed0")
-    best = min(trials, key=lambda run: average_gap(run.metrics, retrain.metrics))
-    row = table["rows"][1]
-    assert (row["trials"], table["select"]) == (3, "oracle")
-    assert row["settings"]["lr"] == best.config["settings"]["lr"]
-    cell = Run.open(tmp_path / "a" / "cells" / "ft" / "seed0")
-    assert cell.info == best.info  # its time too: the trial is the cell, and was made once
-    assert cell.predictions.keys() == best.predictions.keys()
-
-    shutil.rmtree(tmp_path / "a" / "trials" / "ft" / "2")
-    shutil.rmtree(tmp_path / "a" / "cells" / "ft")
-    again = compare_run(config(run_folder, **asked), tmp_path / "a")
-    assert untimed(again) == untimed(table)
-
-    made = {run.path: run.info for run in trials}
-    more = compare_run(config(run_folder, **{**asked, "tune": 5}), tmp_path / "a")
-    assert more["rows"][1]["trials"] == 5
-    assert len(list((tmp_path / "a" / "trials").rglob("run.json"))) == 5
-    for number in (0, 1):
-        path = tmp_path / "a" / "trials" / "ft" / f"{number}"
-        assert Run.open(path).info == made[path]
-    assert untimed(compare_run(config(run_folder, **asked), tmp_path / "a")) == untimed(table)
-
-
-def test_a_search_by_two_workers_finds_what_one_finds(run_folder, tmp_path):
-    settings = {"retrain.epochs": 1, "ft.epochs": 1, "rl.epochs": 1}
-    asked = {"methods": "ft,rl", "seeds": 1, "tune": 2, "settings": settings}
-    alone = compare_run(config(run_folder, **asked), tmp_path / "a")
-    beside = compare_run(config(run_folder, **asked, workers=2), tmp_path / "b")
-    assert untimed(alone) == untimed(beside)
-    assert [cell["workers"] for row in beside["rows"] for cell in row["cells"]] == [2, 2, 2]
 
 
 def test_settings_are_taken_from_another_table(compared, run_folder, tmp_path):
@@ -357,30 +267,6 @@ def test_no_two_methods_share_a_folder():
     assert all("/" not in folder for folder in folders)
 
 
-def ranked(floor, **gaps):
-    rows = [{"method": name, "AG": list(gap)} for name, gap in gaps.items()]
-    return ranking(rows, floor), {row["method"]: row.get("place") for row in rows}
-
-
-def test_the_best_is_named_only_where_it_can_be_told():
-    words, places = ranked(0.5, a=(9, 1), b=(2, 0.5), c=(5, 1))
-    assert words == "Best is b, runner-up c."
-    assert places == {"a": None, "b": "best", "c": "runner-up"}
-    words, places = ranked(0.5, a=(5.5, 1), b=(2, 0.5), c=(5, 1))
-    assert words == "Best is b; which comes second cannot be told: its interval meets that of a."
-    assert places == {"a": None, "b": "best", "c": None}
-    words, places = ranked(0.5, a=(9, 6.5), b=(2, 0.5), c=(5, 1))
-    assert "which is best cannot be told: its interval meets that of a" in words
-    assert set(places.values()) == {None}
-    words, places = ranked(6, a=(9, 0.1), b=(2, 0.1), c=(5, 0.1))
-    assert "b, c are within the noise floor" in words
-    assert set(places.values()) == {None}
-    words, places = ranked(0, a=(9, None), b=(2, None))
-    assert words == "b has the smallest AG, but one seed cannot tell which is best."
-    assert set(places.values()) == {None}
-    assert ranked(0, a=(9, None)) == ("", {"a": None})
-
-
 def test_what_the_search_looks_at(compared):
     out, _ = compared
     run = Run.open(out / "cells" / "ft" / "seed0")
@@ -394,24 +280,6 @@ def test_what_the_search_looks_at(compared):
         + 100 * abs(now["forget"]["confidence"] - before["held_out"]["confidence"])
     ) / 4
     assert distance(run, None, "heldout") == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("dimensions", [1, 2, 3])
-def test_early_trials_are_spread_over_the_range(dimensions):
-    ranges = {f"s{axis}": Range(0.0, 1.0, log=False) for axis in range(dimensions)}
-    for name in ranges:
-        values = sorted(tune.spread(number, ranges)[name] for number in range(1, tune.SPREAD))
-        edges = [0.0, *values, 1.0]
-        widest = max(b - a for a, b in itertools.pairwise(edges))
-        assert values[0] >= 0
-        assert values[-1] <= 1
-        assert widest < 3 / tune.SPREAD
-
-
-def test_without_optuna_the_remedy_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(UserError, match=r"qunlearn\[tune\]"):
-        tune.need_optuna()
 
 
 def test_the_stored_predictions_give_the_runs_figures(compared, run_folder):
@@ -437,35 +305,6 @@ def test_a_list_that_changed_is_noticed(run_folder, tmp_path):
     ids.write_text("\n".join(names[20:40]))
     with pytest.raises(UserError, match="other samples"):
         compare_run(config(run_folder, **asked), tmp_path / "a")
-
-
-def test_on_whole_classes_the_search_wants_nothing_to_be_right():
-    def run(forget):
-        unseen = {"accuracy": 90.0, "confidence": 0.9}
-        parts = {"forget": forget, "held_out": unseen, "test_forgotten": {}}
-        before = {"RA": 99.0, "parts": {"held_out": unseen}}
-        return SimpleNamespace(metrics={"RA": 99.0, "parts": parts, "before": before})
-
-    gone = run({"accuracy": 0.0, "confidence": 0.0})
-    known = run({"accuracy": 90.0, "confidence": 0.9})
-    assert distance(gone, None, "heldout") == 0
-    assert distance(known, None, "heldout") > 40
-
-
-def test_a_trial_that_explodes_is_a_trial_all_the_same(run_folder, tmp_path, monkeypatch):
-    real = tune.run_cells
-
-    def explode(cells, workers, title):
-        if cells[0].path.name == "0":
-            return [Failure("the loss became nan")]
-        return real(cells, workers, title)
-
-    monkeypatch.setattr(tune, "run_cells", explode)
-    settings = {"retrain.epochs": 1, "ft.epochs": 1}
-    asked = {"methods": "ft", "seeds": 1, "tune": 2, "settings": settings}
-    row = compare_run(config(run_folder, **asked), tmp_path / "a")["rows"][1]
-    assert row["trials"] == 2
-    assert row["settings"]["lr"] != 0.01
 
 
 def test_variants_stand_side_by_side(run_folder, tmp_path):

@@ -1,0 +1,26 @@
+"""A comparison that takes seconds, and its table without the clock."""
+
+import json
+
+from qunlearn.study.config import CompareConfig
+
+QUICK = {
+    "random": 0.1,
+    "methods": "ft,ga",
+    "settings": {"retrain.epochs": 1, "ft.epochs": 1, "ga.epochs": 1},
+    "threads": 1,
+}
+
+
+def config(run_folder, **other):
+    return CompareConfig.parse({"run": run_folder, **QUICK, **other})
+
+
+def untimed(table):
+    """The table without what depends on the clock."""
+    text = json.loads(json.dumps(table))
+    for row in text["rows"]:
+        row.pop("seconds"), row.pop("runtime"), row.pop("evenly_timed")
+        for cell in row["cells"]:
+            cell.pop("seconds"), cell.pop("workers")
+    return text
