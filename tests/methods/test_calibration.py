@@ -97,6 +97,13 @@ def test_of_a_class_that_is_gone_nothing_is_to_be_left(trained, digits):
     assert not aim.random
 
 
+def test_a_class_is_gone_only_if_nothing_of_it_is_retained(trained, asked, monkeypatch):
+    # Of many classes, a few have nobody among the retained samples that are looked at.
+    monkeypatch.setattr(calibration, "MEMBERS", 5)
+    aim = find_aim(trained, asked, asked.held_out, seed=0)
+    assert aim.margins[asked.forget].isfinite().all()
+
+
 def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
     model = copy.deepcopy(trained).train()
     job = Job(model, asked, make_fabric(ComputeConfig()))
@@ -207,8 +214,11 @@ def test_the_verdict_says_where_it_landed(shift, state, words, asked):
     assert ("down in epoch 2 of 3; the others" in found["sentence"]) == (state != "short")
     assert words in found["sentence"]
     assert "no random share" in found["sentence"]
-    late = verdict(aim, asked, margins[asked.forget], [30.0, 9.0])
+    late = verdict(aim, asked, margins[asked.forget], [30.0, 0.0])
     assert "down in epoch 2 of 2. " in late["sentence"]
+    never = verdict(aim, asked, margins[asked.forget], [30.0, 9.0])
+    assert never["down"] is None
+    assert "down in epoch" not in never["sentence"]
     unlearned = replace(aim, before=aim.confidences[asked.forget])
     known = verdict(unlearned, asked, aim.before.logit(), [0.0])
     assert "little to forget: before, it was 50.0 % sure" in known["sentence"]

@@ -101,7 +101,7 @@ def test_a_copy_that_was_interrupted_is_no_run_and_is_made_again(tmp_path, monke
     run.copy_to(tmp_path / "b")
     for path in run.path.iterdir():
         assert (tmp_path / "b" / path.name).read_bytes() == path.read_bytes()
-    with pytest.raises(UserError, match="more than an unfinished run"):
+    with pytest.raises(UserError, match="holds a finished run"):
         run.copy_to(tmp_path / "b")
 
 
@@ -244,6 +244,23 @@ def test_a_folder_that_was_removed_is_one_sentence(tmp_path, name):
     with pytest.raises(Failure, match=r"could not be written: No such file or directory"):
         WRITES[name](run)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_another_process_writes_is_not_thrown_away(tmp_path):
+    with Run.writing(tmp_path / "run", {"lr": 1.0}, "{}"):
+        with pytest.raises(UserError, match="Another process is writing to"):
+            Run.discard(tmp_path / "run")
+        assert (tmp_path / "run" / "config.toml").is_file()
+
+
+def test_a_folder_with_more_than_a_run_is_not_thrown_away(tmp_path):
+    run = finished(tmp_path / "run")
+    with pytest.raises(UserError, match="holds a finished run, which is not to be lost"):
+        Run.discard(run.path)
+    (run.path / "thesis.txt").write_text("years of work")
+    with pytest.raises(UserError, match=r"also holds 'thesis.txt', which is not to be lost"):
+        Run.discard(run.path, finished=True)
+    assert Run.is_complete(run.path)
 
 
 def test_a_run_being_thrown_away_is_no_run_from_the_first_moment(tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ from qunlearn.study.reproduce import (
     recipe_of,
     reproduce,
 )
+from qunlearn.training import loop, resume
 from qunlearn.training.checkpoint import load
 from qunlearn.training.config import TrainConfig
 from qunlearn.training.train import model_spec, quant_spec
@@ -137,6 +138,27 @@ def test_an_experiment_trains_compares_and_goes_on(monkeypatch, tmp_path):
     again = list(reproduce(config, tmp_path))
     assert again == results
     assert Run.open(original).info == made
+
+
+def test_an_original_that_was_interrupted_goes_on(monkeypatch, tmp_path):
+    made_small(monkeypatch, "main", Scenario("digits", "random 10%", methods="ga"))
+    monkeypatch.setattr(resume, "EVERY", 0.0)
+    monkeypatch.setattr(resume, "SHARE", 1e9)
+    config, rate, epochs = ReproduceConfig(what="main", seeds=1, threads=1), loop.learning_rate, []
+
+    def watched(config, steps, epoch, step):
+        epochs.append(epoch)
+        if len(epochs) == steps + 2:
+            raise KeyboardInterrupt
+        return rate(config, steps, epoch, step)
+
+    monkeypatch.setattr(loop, "learning_rate", watched)
+    with pytest.raises(KeyboardInterrupt):
+        list(reproduce(config, tmp_path))
+    assert epochs[-2:] == [1, 1]
+    epochs[:] = [-1] * 1000
+    list(reproduce(config, tmp_path))
+    assert epochs[1000] == 1  # and not 0 again
 
 
 def test_experiments_share_cells_and_settings_but_no_table(monkeypatch, tmp_path):

@@ -78,9 +78,10 @@ def find_aim(model: nn.Module, split: Split, unseen: Tensor, seed: int) -> Aim:
     margins = torch.full((len(labels),), torch.nan)
     less = len(split.retain) / (len(split.retain) + len(split.forget))
     everything = _matched(hard[split.forget], hard[members], worse(reference[unseen], less))
+    kept = set(labels[split.retain].tolist())
     for label, rows in _by_class(labels, split.forget):
         own_members, own_unseen = (part[labels[part] == label] for part in (members, unseen))
-        if not len(own_members):
+        if label not in kept:
             margins[split.forget[rows]] = -torch.inf
             continue
         count = min(len(own_members), len(own_unseen))
@@ -197,10 +198,9 @@ def sentence(found: Mapping[str, Any]) -> str:
     )
     if found["before"] - found["aimed"] <= 100 * CLOSE:
         said += f" But there was little to forget: before, it was {found['before']:.1f} % sure."
-    elif found["state"] != "short":
-        when = found["down"] or found["epochs"]
-        said += f" The samples were down in epoch {when} of {found['epochs']}"
-        said += "; the others let the rest recover." if when < found["epochs"] else "."
+    elif found["state"] != "short" and found["down"]:
+        said += f" The samples were down in epoch {found['down']} of {found['epochs']}"
+        said += "; the others let the rest recover." if found["down"] < found["epochs"] else "."
     if not found["random"]:
         said += " The request is no random share; unseen samples are the best model there is."
     return said

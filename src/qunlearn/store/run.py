@@ -183,7 +183,12 @@ class Run:
         ours = (*PARTS, CHECKPOINT, AUDIT)
         strange = [name for name in _names(path) if name not in ours]
         if strange or (Run.is_complete(path) and not finished):
-            raise UserError(f"The folder {str(path)!r} holds more than an unfinished run.")
+            more = f"also holds {strange[0]!r}" if strange else "holds a finished run"
+            raise UserError(
+                f"The folder {str(path)!r} {more}, which is not to be lost; move it away, or name "
+                "another folder with --out."
+            )
+        check_unlocked(path)
         with writing(path):
             (path / INFO).unlink(missing_ok=True)  # first, so that no part of it passes for a run
             shutil.rmtree(path)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from qunlearn.errors import UserError, unknown
-from qunlearn.store.run import Run
+from qunlearn.store.run import AnotherRun, Run
 from qunlearn.study.compare import compare_run, planned
 from qunlearn.study.config import CompareConfig, Select
 from qunlearn.study.paper import printed, stated
@@ -135,9 +135,7 @@ def reproduce(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
         load_data(recipe)
     for block, recipe, home in zip(blocks, recipes, homes, strict=True):
         original = home / "original"
-        if not Run.is_complete(original):
-            Run.discard(original)
-            train_run(recipe, original)
+        make_original(original, recipe)
         # Experiments that ask the same of the same network share their cells, not their table.
         cells = home / block.scenario.replace(" ", "-").rstrip("%")
         yield {
@@ -173,6 +171,17 @@ def check_original(path: Path, recipe: TrainConfig) -> None:
                 f"The original {str(path)!r} was trained with {name} = {was!r}, not {wanted!r}; "
                 "move it away, or name a new folder with --out."
             )
+
+
+def make_original(path: Path, recipe: TrainConfig) -> None:
+    """Train it, or go on where that was interrupted."""
+    if Run.is_complete(path):
+        return
+    try:
+        train_run(recipe, path, resume=True)
+    except AnotherRun:  # begun by another recipe, and never finished
+        Run.discard(path)
+        train_run(recipe, path)
 
 
 def comparison(block: Scenario, config: ReproduceConfig, original: Path) -> CompareConfig:
