@@ -246,4 +246,11 @@ def test_other_precisions_come_back_as_they_went_in_and_are_rounded_in_float32(
             assert torch.equal(function(x), function(x.float()).to(dtype)), name
 
 
+def test_a_clips_gradient_is_summed_in_more_than_half_precision() -> None:
+    alpha = torch.tensor(1.0, requires_grad=True)
+    x = torch.full((400_000,), 2.0, dtype=torch.float16)
+    F.pact(x, alpha, 4).backward(torch.ones_like(x))
+    assert float(alpha.grad) == 400_000
+
+
 # ---- least squares

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from qunlearn.quant import QuantSpec, fuse, fused, quantize, why_not
+from qunlearn.quant import QuantSpec, functional, fuse, fused, quantize, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason="no compiler here")
 
@@ -95,3 +95,45 @@ def test_what_hinders_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         assert why_not() == "no C++ compiler"
     finally:
         why_not.cache_clear()
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 1, 1), (1, 6, 1, 1), (1, 1, 5, 1), (4, 6, 1, 1), ()])
+def test_scales_may_lie_along_any_axis(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 6, 5, 5).double()
+    scale, offset = torch.rand(shape).double() / 5 + 0.1, -torch.rand(shape).double()
+    found = []
+    for on in (False, True):
+        inputs = [t.clone().requires_grad_() for t in (x, scale, offset)]
+        with fused(on):
+            out = functional.offset_quantize(*inputs, 0, 15)
+        out.backward(torch.arange(out.numel()).reshape(out.shape).double())
+        found.append((out, *(t.grad for t in inputs)))
+    for plain, quick in zip(*found, strict=True):
+        torch.testing.assert_close(quick, plain, rtol=1e-9, atol=1e-9)
+
+
+def test_transforms_of_functions_go_past_the_compiler() -> None:
+    x, scale = torch.randn(6, 5), torch.tensor(0.2)
+
+    def total(x: Tensor, scale: Tensor) -> Tensor:
+        return functional.uniform_quantize(x, scale, 0, -8, 7).square().sum()
+
+    each = torch.func.vmap(torch.func.grad(total, argnums=1), in_dims=(0, None))
+    plain = each(x, scale)
+    with fused():
+        torch.testing.assert_close(each(x, scale), plain)
+
+
+def test_many_versions_of_a_kernel_can_be_had() -> None:
+    threads = torch.get_num_threads()
+    x, scale = torch.randn(64, requires_grad=True), torch.tensor(0.1, requires_grad=True)
+    try:
+        for count in range(1, 7):  # each has a version of its own
+            torch.set_num_threads(count)
+            for kind in (torch.float32, torch.float64):
+                with fused():
+                    rounded = functional.uniform_quantize(x.to(kind), scale.to(kind), 0, -8, 7)
+                rounded.sum().backward()
+    finally:
+        torch.set_num_threads(threads)

@@ -117,6 +117,29 @@ def test_per_sample_gradients_by_vmap_agree_with_a_loop(kind: str, per_channel: 
             torch.testing.assert_close(found[name][i], expected)
 
 
+def test_an_input_without_a_batch_has_the_gradients_of_a_batch_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(layers, "MUCH_WORK", 0)
+    spec = QuantSpec(4, 4, "pact", first_last_bits=4)
+    model = quantize(nn.Sequential(nn.Conv2d(4, 8, 3), nn.Conv2d(8, 8, 3)), spec)
+    x = torch.randn(4, 6, 6)
+    model(x[None]).sum().backward()
+    expected = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    model(x).sum().backward()
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+@each_kind
+def test_within_a_users_torch_compile_the_gradients_are_the_same(kind: str) -> None:
+    model, x, y = small_network(kind)
+    expected = gradients(model, x, y)
+    for name, found in gradients(torch.compile(model, backend="eager"), x, y).items():
+        torch.testing.assert_close(found, expected[name.removeprefix("_orig_mod.")])
+
+
 @each_kind
 def test_rounding_again_in_backward_changes_nothing(
     kind: str, monkeypatch: pytest.MonkeyPatch
@@ -176,6 +199,15 @@ def test_weights_are_rounded_once_for_many_passes_and_not_kept() -> None:
         assert not torch.equal(model(x), expected)
         with rounding_once():
             assert not torch.equal(model(x), expected)
+    first = next(m for m in model.modules() if isinstance(m, QuantLayer))
+    for parameter in (first.weight, *first.weight_quantizer.parameters()):
+        parameter.requires_grad_(False)
+    expected, rounded[:] = model(x), []
+    with rounding_once(frozen=True):
+        for _ in range(3):
+            assert torch.equal(model(x), expected)
+    assert rounded.count(first.weight_quantizer) == 1
+    assert len(rounded) == 1 + 3 * (count - 1)
     with rounding_once():  # with a gradient each pass needs its own
         for _ in range(2):
             model(x).sum().backward()

@@ -148,7 +148,9 @@ class GradientProjector:
         gradients = [p.grad for p in self.parameters]
         if self.parameters:  # the model may have been moved since
             self._group = self._group.to(self.parameters[0].device)
-        dot, forget_square, retain_square = self._inner_products(gradients)
+        dot, retain_square = self._dots(gradients), self._squares(gradients)
+        # What only a measurement asks for, while both gradients are there.
+        forget_square = self._squares(self._forget) if measure else None
         share = torch.where(retain_square > 0, dot / retain_square, 0.0)
         taken = self.alpha * share
         if self.when == "conflict":
@@ -171,7 +173,7 @@ class GradientProjector:
         self._written = [
             (p.grad, -1 if p.grad is None else p.grad._version) for p in self.parameters
         ]
-        if not measure:
+        if forget_square is None:
             return None
         norms = forget_square.sqrt(), retain_square.sqrt()
         length = norms[0] * norms[1]
@@ -183,17 +185,18 @@ class GradientProjector:
             projected.clamp_min(0).sqrt(),
         )
 
-    def _inner_products(self, retain: list[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
-        """⟨f, r⟩, ⟨f, f⟩ and ⟨r, r⟩ for each group."""
+    def _dots(self, retain: list[Tensor | None]) -> Tensor:
+        """⟨f, r⟩ for each group."""
         pairs = list(zip(self._forget, retain, strict=True))
         dots = {
             i: (_wide(f) * _wide(r)).sum()
             for i, (f, r) in enumerate(pairs)
             if f is not None and r is not None
         }
-        return self._summed(dots), self._squares(self._forget), self._squares(retain)
+        return self._summed(dots)
 
     def _squares(self, gradients: list[Tensor | None]) -> Tensor:
+        """⟨g, g⟩ for each group."""
         present = {i: _wide(g) for i, g in enumerate(gradients) if g is not None}
         norms = torch._foreach_norm(list(present.values())) if present else []
         return self._summed({i: n.square() for i, n in zip(present, norms, strict=True)})

@@ -70,7 +70,7 @@ def offset_quantize(
 
 
 def zero_point(offset: Tensor, scale: Tensor, low: int, high: int) -> Tensor:
-    """The integer code nearest to real zero, for a grid that is to start at `offset` (SPEC's β).
+    """The integer code nearest to real zero, for a grid that is to start at `offset` (LSQ+'s β).
 
     `z = clamp(round(low - β/s), low, high)` is an integer, so the grid starts at `s·(low - z)`:
     β snapped to a whole step.
@@ -170,7 +170,7 @@ def snap_range(lower: Tensor, upper: Tensor, bits: int) -> tuple[Tensor, Tensor]
 
 def _apply(function: type[torch.autograd.Function], *inputs: object) -> Tensor:
     call = function.apply
-    if not _are_functorch_transforms_active():
+    if not _are_functorch_transforms_active() and not torch.compiler.is_compiling():
         # The same without its search for default arguments, which takes longer than rounding does.
         call = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     result: Tensor = call(*inputs)  # type: ignore[no-untyped-call]
@@ -282,6 +282,7 @@ class _OffsetQuantize(_Rounding):
         passed, scales, zeros = _round_back(
             x, gradient, step, zero, ctx.low, ctx.high, True, True, fused=ctx.fused
         )
+        scales, zeros = scales.reshape(step.shape), zeros.reshape(zero.shape)
         # Where it is not clipped, the zero point moves by -1/s with β, and by β/s² with s.
         moved = zeros * (free == zero) / step
         found = (scales + moved * offset / step, -moved)
@@ -290,13 +291,13 @@ class _OffsetQuantize(_Rounding):
 
 @kernel(dense=2)
 def _pact_back(x: Tensor, gradient: Tensor, top: Tensor, signed: bool) -> tuple[Tensor, ...]:
-    value = wide(x)
+    value, gradient = wide(x), wide(gradient)
     above = value >= top
     below = value <= -top if signed else value < 0
     to_top = gradient * above
     if signed:
         to_top = to_top - gradient * below
-    return gradient * ~(above | below), _fit(to_top, top)
+    return (gradient * ~(above | below)).to(x.dtype), _fit(to_top, top)
 
 
 class _Pact(torch.autograd.Function):

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C._dynamo import guards
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 _on: ContextVar[bool] = ContextVar("fused", default=False)
 
@@ -44,7 +45,7 @@ def is_fused() -> bool:
 def why_not() -> str | None:
     """Why this machine cannot compile kernels, in a few words; None if it can."""
     try:
-        torch.compile(lambda x: x * 2 + 1, dynamic=True)(torch.ones(8))
+        torch.compile(lambda x: x * 2 + 1, dynamic=True)(_over(torch.ones(2, 4), (8,), (1,)))
     except Exception as error:  # whatever is missing: a compiler, its headers, a place to write
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return next((line for line in lines if line.strip()), type(error).__name__)
@@ -53,6 +54,9 @@ def why_not() -> str | None:
 
 WORTH_IT = 1 << 17
 """From how many elements on the compiled kernel is faster, in spite of what its call costs."""
+
+VERSIONS = 64
+"""How many versions of a kernel may be compiled."""
 
 
 class Kernel:
@@ -71,12 +75,15 @@ class Kernel:
         dense, shared = arguments[: self.dense], arguments[self.dense :]
         first = dense[0]
         count = first.numel()
+        by_row = [a for a in shared if isinstance(a, Tensor) and a.numel() > 1]
         wanted = is_fused() if fused is None else fused
-        if not wanted or count < WORTH_IT or not _alike(dense):
+        if not wanted or count < WORTH_IT or not _alike(dense) or not _rows(by_row, first):
             return self.plain(*arguments)
         if self.compiled is None:
+            # Types, rows and threads each make a version of their own.
+            limit = torch._dynamo.config.recompile_limit
+            torch._dynamo.config.recompile_limit = max(limit, VERSIONS)
             self.compiled = torch.compile(self.plain, dynamic=True, fullgraph=True)
-        by_row = any(isinstance(a, Tensor) and a.numel() > 1 for a in shared)
         shape = (first.shape[0], count // first.shape[0]) if by_row else (count,)
         flat = [_over(a, shape, (*shape[1:], 1)) for a in dense]
         with torch.no_grad():
@@ -93,9 +100,17 @@ def kernel(dense: int) -> Callable[[Callable[..., Any]], Kernel]:
 
 def _alike(tensors: Sequence[Tensor]) -> bool:
     """Whether the tensors fill their memory, all in the same order."""
+    if any(map(is_functorch_wrapped_tensor, tensors)):
+        return False  # they have no memory
     first = tensors[0]
     layouts = (torch.contiguous_format, torch.channels_last)[: 2 if first.dim() == 4 else 1]
     return any(all(t.is_contiguous(memory_format=layout) for t in tensors) for layout in layouts)
+
+
+def _rows(shared: Sequence[Tensor], first: Tensor) -> bool:
+    """Whether each of some tensors has one number for each row of `first`."""
+    rows = (*first.shape[:1], *[1] * (first.dim() - 1))
+    return all(tuple(a.shape) == rows for a in shared)
 
 
 def _over(x: Tensor, shape: Sequence[int], strides: Sequence[int]) -> Tensor:

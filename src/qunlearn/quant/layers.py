@@ -23,21 +23,25 @@ from qunlearn.quant.quantizer import Quantizer
 MUCH_WORK = 500
 """How many products a layer must make of each input value for rounding twice to cost little."""
 
-_kept: ContextVar[dict[QuantLayer, Tensor] | None] = ContextVar("rounded weights", default=None)
+Rounded = dict["QuantLayer", Tensor]
+_kept: ContextVar[Rounded | None] = ContextVar("rounded weights", default=None)
+_frozen: ContextVar[Rounded | None] = ContextVar("rounded weights that do not learn", default=None)
 
 
 @contextmanager
-def rounding_once() -> Iterator[None]:
+def rounding_once(frozen: bool = False) -> Iterator[None]:
     """Within this block a layer rounds its weight once, not in every pass that wants no gradient.
 
-    For scoring many batches by one model: the weights must not change within the block. Nothing is
-    left behind.
+    For scoring many batches by one model: the weights must not change within the block. With
+    `frozen`, for training: layers that do not learn round once, the others in every pass. Nothing
+    is left behind.
     """
-    token = _kept.set({})
+    table = _frozen if frozen else _kept
+    token = table.set({})
     try:
         yield
     finally:
-        _kept.reset(token)
+        table.reset(token)
 
 
 @contextmanager
@@ -50,10 +54,11 @@ def rounding_again(*made: tuple[Quantizer, Tensor, Tensor]) -> Iterator[None]:
         *made: Quantizers, each with what it was given and what it made of it.
     """
     compiled = is_fused()
-    again = {rounded.data_ptr(): (quantizer, x.detach()) for quantizer, x, rounded in made}
+    # The shape, too, tells it: of an input without a batch, a view with one is saved.
+    again = {(r.data_ptr(), r.shape): (quantizer, x.detach()) for quantizer, x, r in made}
 
     def pack(saved: Tensor) -> Any:
-        return again.get(saved.data_ptr(), saved)
+        return again.get((saved.data_ptr(), saved.shape), saved)
 
     def unpack(kept: Any) -> Tensor:
         if isinstance(kept, Tensor):
@@ -78,9 +83,16 @@ class QuantLayer(nn.Module):
         vars(self).update({name: own for name, own in vars(layer).items() if "hook" in name})
         self.train(layer.training)
 
+    def learns(self) -> bool:
+        """Whether the weight or its grid may change in training."""
+        learned = (self.weight, *self.weight_quantizer.parameters())
+        return any(parameter.requires_grad for parameter in learned)
+
     def rounded(self) -> Tensor:
         """The weight with few bits."""
         kept = None if torch.is_grad_enabled() else _kept.get()
+        if kept is None and not self.learns():
+            kept = _frozen.get()
         result = None if kept is None else kept.get(self)
         if result is None:
             result = self.weight_quantizer(self.weight)

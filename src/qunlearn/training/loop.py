@@ -15,7 +15,7 @@ from torch.random import fork_rng
 
 from qunlearn.data import Batch, Loader
 from qunlearn.data.draw import generator
-from qunlearn.quant import fused, using_running_averages
+from qunlearn.quant import fused, rounding_once, using_running_averages
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.devices import check_compiler, compiles
 from qunlearn.training.memory import keeping_memory
@@ -145,6 +145,7 @@ def optimize(
     with (
         fork_rng(),
         keeping_memory(),
+        rounding_once(frozen=True),
         fused(now.compiled),
         Progress(title, work, first) as progress,
     ):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
-MIB = 1 << 20
+NEVER, MIB = -1, 1 << 20
+
+_inside: list[None] = []
+"""The blocks under way, in whatever thread; the last to end gives the memory back."""
+_counting = threading.Lock()
 
 
 @contextmanager
@@ -24,13 +29,18 @@ def keeping_memory() -> Iterator[None]:
     if libc is None:
         yield
         return
-    libc.mallopt(M_MMAP_THRESHOLD, 32 * MIB)  # the most that it takes
-    libc.mallopt(M_TRIM_THRESHOLD, 2048 * MIB - 1)
+    with _counting:
+        _inside.append(None)
+        libc.mallopt(M_MMAP_THRESHOLD, 32 * MIB)  # the most that it takes
+        libc.mallopt(M_TRIM_THRESHOLD, NEVER)
     try:
         yield
     finally:
-        libc.mallopt(M_TRIM_THRESHOLD, 64 * MIB)  # what it comes to by itself
-        libc.malloc_trim(0)
+        with _counting:
+            _inside.pop()
+            if not _inside:
+                libc.mallopt(M_TRIM_THRESHOLD, 64 * MIB)  # the most that it comes to by itself
+                libc.malloc_trim(0)
 
 
 def _glibc() -> Any:
