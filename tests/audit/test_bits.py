@@ -68,6 +68,16 @@ def test_weights_are_rounded_anew_from_the_values_underneath(quantizer):
     assert net[1].weight_quantizer.bits == 4  # it works on a copy
 
 
+def test_layers_in_full_precision_are_edges_too():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 2, 3)]
+    spec = qu.QuantSpec(4, 4, first_last_bits=32)
+    net = qu.quantize(nn.Sequential(*layers), spec)
+    anew = requantized(net, spec, 2)
+    assert [layer.weight_quantizer.bits for layer in (anew[1], anew[2])] == [2, 2]
+    assert type(anew[0]) is nn.Conv2d
+
+
 def scored(fa, mia, ra=99.0, ta=70.0):
     return {"FA": fa, "RA": ra, "TA": ta, "MIA": mia}
 
@@ -156,6 +166,10 @@ def test_what_cannot_be_audited_is_said(qunlearn, run_folder, runs):
     assert (code, "has forgotten nothing" in err) == (2, True)
     code, _, err = qunlearn("audit", "bits", runs / "ft", "--reference", runs / "ft")
     assert (code, "was not made by Retrain" in err) == (2, True)
+    twice = {"run": runs / "ft", "random": 0.1, "method": "ga", "threads": 1}
+    forget_run(ForgetConfig.parse(twice), runs / "twice")  # its Retrain is without both
+    code, _, err = qunlearn("audit", "bits", runs / "twice", "--reference", runs / "retrain")
+    assert (code, "was retrained without other samples" in err) == (2, True)
     code, _, err = qunlearn("audit", "bits", runs / "ft", "--bits", "2,9")
     assert (code, "choose 2 to 8 bits" in err) == (2, True)
     code, _, err = qunlearn("audit", "bytes", runs / "ft")

@@ -14,6 +14,7 @@ from qunlearn.cli.main import COMMANDS
 from qunlearn.errors import UserError
 from qunlearn.store import toml
 from qunlearn.store.run import Run
+from qunlearn.study.config import CompareConfig
 from qunlearn.training.config import AdoptConfig, TrainConfig
 
 
@@ -86,13 +87,20 @@ def test_the_list_of_commands_says_what_each_commands_own_help_says():
         assert doc.splitlines()[0] == summary
 
 
-@pytest.mark.parametrize("config", [TrainConfig, AdoptConfig])
-def test_every_setting_is_a_flag_with_a_description(qunlearn, config):
-    command = "train" if config is TrainConfig else "adopt"
+CONFIGS = {"train": TrainConfig, "adopt": AdoptConfig, "compare": CompareConfig}
+
+
+@pytest.mark.parametrize("command", CONFIGS)
+def test_every_setting_is_shown_with_its_whole_description(qunlearn, command, monkeypatch):
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 500)
     _, out, _ = qunlearn(command, "--help")
-    for name, field in config.model_fields.items():
-        assert f"--{name.replace('_', '-')}" in out
-        assert field.description
+    for name, field in CONFIGS[command].model_fields.items():
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        if not extra.get("hidden"):
+            spelt = name if extra.get("argument") else f"--{name.replace('_', '-')}"
+            assert extra.get("flag", spelt) in out
+            assert field.description in out, name
+    assert command == "compare" or "[required]" in out
 
 
 def test_help_loads_nothing_heavy():

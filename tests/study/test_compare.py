@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from quick_study import QUICK, config, untimed
@@ -24,7 +25,9 @@ from qunlearn.study.compare import compare_run
 from qunlearn.study.config import CompareConfig, folder_name
 from qunlearn.study.tune import distance
 from qunlearn.study.workers import side_by_side
+from qunlearn.training.config import TrainConfig
 from qunlearn.training.evaluate import evaluate, split_of
+from qunlearn.training.train import train_run
 
 
 @pytest.fixture(scope="module")
@@ -267,11 +270,23 @@ def test_no_two_methods_share_a_folder():
     assert all("/" not in folder for folder in folders)
 
 
+def test_without_a_test_part_nothing_is_begun(tmp_path):
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (60, 8, 8, 1), np.uint8), np.arange(60) % 3
+    np.savez(tmp_path / "few.npz", x_train=images, y_train=labels)
+    recipe = {"dataset": str(tmp_path / "few.npz"), "model": "cnn", "epochs": 1, "threads": 1}
+    train_run(TrainConfig.parse(recipe), tmp_path / "run")
+    asked = CompareConfig.parse({"run": tmp_path / "run", "random": 0.1, "methods": "ga"})
+    with pytest.raises(UserError, match="has no test samples of the classes that are retained"):
+        compare_run(asked, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_the_search_looks_at(compared):
     out, _ = compared
     run = Run.open(out / "cells" / "ft" / "seed0")
     retrain = Run.open(out / "cells" / "retrain" / "seed0")
-    assert distance(run, retrain, "oracle") == average_gap(run.metrics, retrain.metrics)
+    assert distance(run, retrain, "oracle", False) == average_gap(run.metrics, retrain.metrics)
     now, before = run.metrics["parts"], run.metrics["before"]["parts"]
     expected = (
         abs(now["forget"]["accuracy"] - before["held_out"]["accuracy"])
@@ -279,7 +294,7 @@ def test_what_the_search_looks_at(compared):
         + abs(now["held_out"]["accuracy"] - before["held_out"]["accuracy"])
         + 100 * abs(now["forget"]["confidence"] - before["held_out"]["confidence"])
     ) / 4
-    assert distance(run, None, "heldout") == pytest.approx(expected)
+    assert distance(run, None, "heldout", False) == pytest.approx(expected)
 
 
 def test_the_stored_predictions_give_the_runs_figures(compared, run_folder):

@@ -20,10 +20,17 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.metrics.gap import SCORES, average_gap, half_width
 from qunlearn.quant import Quantizer, QuantSpec, families
+from qunlearn.quant.convert import edge_layers
 from qunlearn.quant.layers import QuantLayer
 from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import Header, load
-from qunlearn.training.evaluate import check_reference, evaluate, origin_of, split_of
+from qunlearn.training.evaluate import (
+    check_reference,
+    check_test,
+    evaluate,
+    origin_of,
+    split_of,
+)
 
 FLOAT = 32
 DAMAGED = 30.0
@@ -71,6 +78,7 @@ def audit_bits(
             f"The run {str(path)!r} is in full precision, so that it has no bits to change; name "
             "a quantized one."
         )
+    check_test(split)
     if reference is not None:
         check_reference(run, split, Run.open(reference))
     model = load(path, factory)
@@ -133,14 +141,14 @@ def requantized(model: nn.Module, quant: QuantSpec, bits: int) -> nn.Module:
     """
     model = copy.deepcopy(model)
     layers = {n: m for n, m in model.named_modules() if isinstance(m, QuantLayer)}
-    names = list(layers)
+    edges = edge_layers(model)
     for name, layer in layers.items():
-        spec = quant.for_layer(name, edge=name in (names[0], names[-1]))
+        spec = quant.for_layer(name, edge=name in edges)
         if not isinstance(layer.weight_quantizer, Quantizer) or spec is None:
             continue
         if bits == FLOAT:
             layer.weight_quantizer = nn.Identity()
-        elif name not in (names[0], names[-1]):
+        elif name not in edges:
             family = families[spec.quantizer]
             anew = family.weights(bits, layer.weight, spec.per_channel, "mse")
             anew.to(layer.weight.device).initialise(layer.weight)

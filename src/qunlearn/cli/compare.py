@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from qunlearn.metrics.gap import SCORES
 from qunlearn.study.config import CompareConfig
 
 OutFolder = Annotated[
-    Any,
+    Path | None,
     typer.Option(
         help="The folder of the comparison, new or one to go on with; beside the run by default, "
         "as runs/original-compare-random-10."
@@ -44,6 +45,7 @@ def command(
     from qunlearn.report import report_comparison
     from qunlearn.study.compare import compare_run
 
+    assert out is not None  # with_settings has seen to it
     table = compare_run(settings, out)
     page = report_comparison(out, data_dir=settings.data_dir)
     if json:

@@ -12,7 +12,7 @@ from qunlearn.cli.output import print_json
 from qunlearn.cli.settings import Json, RunFolder, with_settings
 from qunlearn.training.config import ExportConfig
 
-OutFile = Annotated[Path | None, typer.Option(help="The new file.  [required]")]
+OutFile = Annotated[Path | None, typer.Option(help="The new file.  \\[required]")]
 
 
 @with_settings(ExportConfig)

@@ -46,7 +46,9 @@ def main(arguments: list[str] | None = None) -> None:
     except Failure as error:
         code = _say(str(error), 1)
     except KeyboardInterrupt:
-        code = _say("Interrupted; what was being made is not complete: make it again.", 1)
+        code = _say(
+            "Interrupted; what was being made is not complete: give the same command again.", 1
+        )
     except BrokenPipeError:
         # The reader went away, as `head` does; that is no error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

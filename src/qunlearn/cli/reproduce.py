@@ -16,7 +16,7 @@ from qunlearn.study.reproduce import ReproduceConfig
 Block = Mapping[str, Any]
 OutFolder = Annotated[
     Path | None,
-    typer.Option(help="Where runs and tables are kept; new or not.  [required]"),
+    typer.Option(help="Where runs and tables are kept; new or not.  \\[required]"),
 ]
 
 

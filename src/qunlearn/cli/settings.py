@@ -23,7 +23,7 @@ ConfigFile = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
 OutFolder = Annotated[
-    Path | None, typer.Option(help="The run folder to write; new or empty.  [required]")
+    Path | None, typer.Option(help="The run folder to write; new or empty.  \\[required]")
 ]
 Resume = Annotated[
     bool,
@@ -134,8 +134,8 @@ def _set(given: Mapping[str, Any]) -> dict[str, Any]:
 def _flag(name: str, kind: type[Config]) -> inspect.Parameter:
     field = kind.model_fields[name]
     default = field.default
-    shown = field.description or ""
-    if not field.is_required() and default is not None and field.default_factory is None:
+    shown = (field.description or "").replace("[", r"\[")  # which is no markup
+    if not field.is_required() and default not in (None, ()) and field.default_factory is None:
         shown += (
             f" Default: {('yes' if default else 'no') if isinstance(default, bool) else default}."
         )

@@ -59,6 +59,7 @@ def as_image_data(
     """
     if isinstance(dataset, ImageData):
         given = {"test": test, "layout": layout, "classes": classes, "ids": ids}
+        given |= {"name": name, "test_ids": test_ids, "augmentation": augmentation}
         for argument, value in given.items():
             if value is not None:
                 raise UserError(f"{argument}= is for arrays and torch data sets, not ImageData.")

@@ -254,6 +254,12 @@ class Split:
         """What was trained on and is not to be forgotten."""
         return self.train[~torch.isin(self.train, self.forgotten)]
 
+    @property
+    def whole_classes(self) -> bool:
+        """Whether nothing is retained of any class that the last request asks to forget."""
+        labels = self.data.labels
+        return not bool(torch.isin(labels[self.forget], labels[self.retain]).any())
+
     def parts(self) -> dict[str, Tensor]:
         """The parts by name, disjoint from each other.
 

@@ -60,7 +60,7 @@ class OeuConfig(ProjectedConfig):
 @method("oeu", config=OeuConfig, source="the paper in CITATION.cff, calibrated by qunlearn")
 def oeu(job: Job, config: OeuConfig) -> None:
     """Make samples look unseen, and no more: pushed at right angles to the retain gradient."""
-    config = config.model_copy(update={"epochs": config.epochs or enough(job.split)})
+    config = OeuConfig.parse(dict(config) | {"epochs": config.epochs or enough(job.split)})
     parts = {"held_out": job.split.held_out, "test": job.split.test}
     unseen = parts[config.unseen]
     if not len(unseen):

@@ -71,6 +71,13 @@ def calibrate(model: nn.Module, images: Tensor) -> None:
         )
 
 
+def edge_layers(model: nn.Module) -> tuple[str, str]:
+    """The names of the first and the last layer with a weight, few-bit or not."""
+    kinds = (*QUANTIZED, *QUANTIZED.values())
+    names = [name for name, module in model.named_modules() if type(module) in kinds]
+    return names[0], names[-1]
+
+
 def _plan(model: nn.Module, spec: QuantSpec) -> list[tuple[nn.Module, LayerSpec]]:
     """Which layers get what; raises before anything is touched."""
     layers = {name: module for name, module in model.named_modules() if type(module) in QUANTIZED}
@@ -88,9 +95,9 @@ def _plan(model: nn.Module, spec: QuantSpec) -> list[tuple[nn.Module, LayerSpec]
         raise UserError(
             "There is nothing to quantize: the model has no convolution and no linear layer."
         )
-    plan = []
+    plan, edges = [], edge_layers(model)
     for name, layer in layers.items():
-        layer_spec = spec.for_layer(name, edge=name in (names[0], names[-1]))
+        layer_spec = spec.for_layer(name, edge=name in edges)
         if layer_spec is not None:
             plan.append((layer, layer_spec))
     return plan

@@ -37,7 +37,7 @@ from qunlearn.report.sections import (
 )
 from qunlearn.report.verdict import Verdict
 from qunlearn.store.run import CONFIG, Run
-from qunlearn.training.evaluate import check_reference, figures, split_of
+from qunlearn.training.evaluate import check_reference, check_test, figures, split_of
 
 
 def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | None = None) -> Path:
@@ -50,12 +50,13 @@ def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | No
     """
     run = Run.open(path)
     metrics = run.metrics
-    if "before" not in metrics or "FA" not in metrics:
+    if "before" not in metrics:
         raise UserError(
             f"The run {str(path)!r} has forgotten nothing; name one that `qunlearn forget` wrote."
         )
     check_writable(path)
     split = split_of(run, data_dir)
+    check_test(split)
     retrain = None if reference is None else retrain_of(reference, run, split)
     if retrain is not None:
         compared = figures(run.predictions, split, retrain.predictions)
@@ -110,10 +111,7 @@ def retrain_of(reference: Path, run: Run, split: Split) -> Run:
 def verdict_of(metrics: Mapping[str, Any], split: Split) -> Verdict:
     """The answer, by Retrain if it is there."""
     if "reference" not in metrics:
-        labels = split.data.labels
-        kept = set(labels[split.retain].tolist())
-        whole = kept.isdisjoint(labels[split.forget].tolist())
-        return alone(metrics, whole_class=whole)
+        return alone(metrics, whole_class=split.whole_classes)
     return beside_retrain(
         Beside(
             after=metrics,

@@ -20,7 +20,7 @@ from qunlearn.study.source import Source
 from qunlearn.study.table import Entry, table_of
 from qunlearn.study.tune import need_optuna, tuned
 from qunlearn.study.workers import side_by_side
-from qunlearn.training.evaluate import data_config, figures, load_data, split_of
+from qunlearn.training.evaluate import check_test, data_config, figures, load_data, split_of
 
 
 def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> dict[str, Any]:
@@ -50,8 +50,9 @@ def tabulated(
     retrains = list(map(_made, run_cells(marks, config.workers, "retraining")))
     trials = {name: source.trials[source.row(name)] for name in config.names} if source else {}
     failed: dict[str, str] = {}
+    split = split_of(retrains[0], config.data_dir)
     if config.tune:
-        search = partial(tuned, cells, retrains[0])
+        search = partial(tuned, cells, retrains[0], split.whole_classes)
         jobs = [(name, given[name]) for name in config.names]
         for (name, _), found in side_by_side(search, jobs, config.workers):
             if isinstance(found, Failure):
@@ -65,7 +66,6 @@ def tabulated(
     for cell, run in outcomes:
         if isinstance(run, Failure):
             failed.setdefault(cell.method, str(run))
-    split = split_of(retrains[0], config.data_dir)
     entries = [
         Entry("retrain", seed, figures_of(run), run.predictions, 0)
         for seed, run in enumerate(retrains)
@@ -121,6 +121,7 @@ def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> str:
     origin.check_model()
     data = load_data(data_config(origin, **config.moved))
     split = asked(Split.from_json(origin.split, data), config)
+    check_test(split)
     for name, settings in given.items():
         method = find_method(variant(name)[0])
         settings_of(method, {**inherited(recipe_of(origin.config), method), **settings})

@@ -26,8 +26,8 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
 
     methods: str = Field(
         "all",
-        description="Which methods, with commas between, or all; a variant as oeu[alpha=0]. "
-        "Retrain is always there.",
+        description="Which methods, with commas between, or all; a variant as oeu[alpha=0], "
+        "with semicolons between several settings. Retrain is always there.",
     )
     seeds: int = Field(3, ge=1, description="How many seeds; all forget the same samples.")
     settings: Annotated[dict[str, Any], BeforeValidator(pairs)] = Field(
@@ -108,8 +108,8 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
 def variant(name: str) -> tuple[str, dict[str, Any]]:
     """A method and the settings that make a variant of it.
 
-    >>> variant("oeu[alpha=0; pairing=once]")
-    ('oeu', {'alpha': '0', 'pairing': 'once'})
+    >>> variant("oeu-paper[alpha=0;pairing=once]")
+    ('oeu-paper', {'alpha': '0', 'pairing': 'once'})
     >>> variant("ft")
     ('ft', {})
     """
@@ -126,8 +126,8 @@ def variant(name: str) -> tuple[str, dict[str, Any]]:
 def folder_name(method: str) -> str:
     """What a method's folder is called; no two methods share one.
 
-    >>> folder_name("oeu[alpha=0; pairing=once]"), folder_name("ft[lr=1e-5]")
-    ('oeu-alpha=0-pairing=once', 'ft-lr=1e-5')
+    >>> folder_name("oeu-paper[alpha=0;pairing=once]"), folder_name("ft[lr=1e-5]")
+    ('oeu-paper-alpha=0-pairing=once', 'ft-lr=1e-5')
     >>> folder_name("my.module:name")
     'my.module-name-3b3743c4'
     """

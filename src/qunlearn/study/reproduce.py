@@ -224,7 +224,7 @@ def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, Any]:
         "quantizer": "lsq" if released and block.quantizer == "lsq+" else block.quantizer,
         "weight_bits": 2 if mobile else 4,
         "act_bits": 32 if mobile else 8 if released else 4,
-        "threads": config.threads,
+        **{name: getattr(config, name) for name in ComputeConfig.model_fields},
     }
     if block.dataset != "digits":
         recipe |= {"data_dir": config.data_dir, "download": config.download}

@@ -17,7 +17,7 @@ SPREAD = 8
 
 
 def tuned(
-    cells: Cells, retrain: Run, job: tuple[str, Mapping[str, Any]]
+    cells: Cells, retrain: Run, whole_classes: bool, job: tuple[str, Mapping[str, Any]]
 ) -> tuple[dict[str, Any], int]:
     """The settings that were best, and how many trials it took.
 
@@ -53,7 +53,7 @@ def tuned(
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:
             runs[number] = outcome
-            study.tell(trial, distance(outcome, retrain, select))
+            study.tell(trial, distance(outcome, retrain, select, whole_classes))
     if not runs:
         raise Failure(f"all {count} trials failed, the last because of {failure}")
     chosen = {**given, **study.best_params}
@@ -80,7 +80,7 @@ def spread(number: int, ranges: Mapping[str, Range]) -> dict[str, float]:
     }
 
 
-def distance(run: Run, retrain: Run, select: str) -> float:
+def distance(run: Run, retrain: Run, select: str, whole_classes: bool) -> float:
     """How far a trial is from what is wanted; smaller is better.
 
     The oracle looks at Retrain: AG. Otherwise nothing is looked at that somebody without a Retrain
@@ -92,8 +92,9 @@ def distance(run: Run, retrain: Run, select: str) -> float:
         return average_gap(now, retrain.metrics)
     parts, unseen = now["parts"], before["parts"]["held_out"]
     # Of a class that is gone as a whole, nothing is right any more in a network that never saw it.
-    gone = "test_forgotten" in parts
-    accuracy, confidence = (0.0, 0.0) if gone else (unseen["accuracy"], unseen["confidence"])
+    accuracy, confidence = unseen["accuracy"], unseen["confidence"]
+    if whole_classes:
+        accuracy = confidence = 0.0
     total = (
         abs(parts["forget"]["accuracy"] - accuracy)
         + abs(now["RA"] - before["RA"])
@@ -109,7 +110,7 @@ def need_optuna() -> Any:
         import optuna
     except ImportError:
         raise UserError(
-            "--tune needs optuna, which is not installed; run: pip install 'qunlearn[tune]'."
+            "--tune needs optuna, which is not installed; run: pip install optuna."
         ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

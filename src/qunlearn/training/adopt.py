@@ -51,7 +51,7 @@ def adopt_run(config: AdoptConfig, out: Path, *, resume: bool = False) -> Run:
     settings = {name: getattr(config, name) for name in OptimizerConfig.model_fields}
     optimizer = OptimizerConfig(**settings | {"epochs": max(config.epochs, 1)})
     model = model_with(spec, quant, tensors, config.weights)
-    check_fits(model, data, split.train, optimizer)
+    check_fits(model, data, split.train, optimizer, config.devices)
     # Before it is quantized, if it is not yet: rounding would blur what it remembers.
     full = QuantSpec(quantizer="none")
     given = model if is_quantized(tensors) else model_with(spec, full, tensors, config.weights)

@@ -79,6 +79,8 @@ def figures(
     """Every figure that outputs allow, and those of a retrained model; see `evaluate`."""
     labels = {part: split.data.labels[index] for part, index in split.measured().items()}
     result: dict[str, Any] = {"parts": measure(logits, labels)}
+    if reference is not None and "forget" not in labels:
+        raise UserError("Nothing is asked to be forgotten; leave the reference out.")
     if {"forget", "retain", "test"} <= labels.keys():
         result = {**score(logits, labels, **attack), **result}
         if reference is not None:
@@ -124,11 +126,25 @@ def check_reference(run: Run, split: Split, reference: Run) -> None:
             f"The reference {str(reference.path)!r} was not made by Retrain; name a run made by "
             "`qunlearn forget --method retrain`."
         )
-    theirs = Split.from_json(reference.split, split.data).requests[-1]
-    if theirs.ids != split.requests[-1].ids:
+    theirs = Split.from_json(reference.split, split.data)
+    if not torch.equal(theirs.forgotten, split.forgotten):
         raise UserError(
             f"The reference {str(reference.path)!r} was retrained without other samples than "
             f"{str(run.path)!r} has forgotten; name the Retrain of the same request."
+        )
+    if not torch.equal(theirs.retain.sort().values, split.retain.sort().values):
+        raise UserError(
+            f"The reference {str(reference.path)!r} was trained on other samples than "
+            f"{str(run.path)!r}; name a Retrain of the same original."
+        )
+
+
+def check_test(split: Split) -> None:
+    """Raise if there is no test part, by which TA and MIA are measured."""
+    if "test" not in split.measured():
+        raise UserError(
+            f"The data set {split.data.name!r} has no test samples of the classes that are "
+            "retained, and TA and MIA are measured on them; add some (docs/data.md says where)."
         )
 
 
