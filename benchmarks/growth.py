@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import resource
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from forgetting import calibrated, random_split
 from steps import W4A4, build, step
 from timing import Work, seconds
@@ -56,12 +61,9 @@ def grow(out: Path) -> dict[str, Any]:
 
 def curve(make: Any, sizes: tuple[float, ...], title: str) -> dict[str, Any]:
     """Time and memory at each size, and the straight lines through them."""
-    times, peaks = [], []
-    for size in sizes:
-        work = make(size)
-        forget_peak()
-        times.append(min(seconds(work) for _ in range(2)))
-        peaks.append(peak())
+    # Each in a process of its own: what another one took is not always handed back.
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as fresh:
+        times, peaks = zip(*fresh.map(point, repeat(make), sizes), strict=True)
     along = [parameters(size) if make is training_step else size for size in sizes]
     print(title, sizes, [f"{t:.2f} s" for t in times], [f"{p:.0f} MB" for p in peaks], flush=True)
     fits = {"seconds": straight(along, times), "megabytes": straight(along, peaks)}
@@ -75,15 +77,12 @@ def curve(make: Any, sizes: tuple[float, ...], title: str) -> dict[str, Any]:
     }
 
 
-def forget_peak() -> None:
-    """Let the peak of this process's memory start anew; see `man 5 proc`."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak() -> float:
-    """The most resident memory since then, with Python, torch, data and all, in megabytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+def point(make: Any, size: float) -> tuple[float, float]:
+    """The better time of two, and this process's most memory in MB, with Python, torch and all."""
+    torch.set_num_threads(1)
+    work = make(size)
+    time = min(seconds(work) for _ in range(2))
+    return time, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def parameters(width: float) -> int:

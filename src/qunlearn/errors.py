@@ -23,8 +23,8 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(str(name), names, n=1)
     if near and len(names) > 12:
         return UserError(f"Unknown {kind} {name!r}: did you mean {near[0]!r}?")
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return UserError(f"Unknown {kind} {name!r}: {hint}Known are {', '.join(names)}.")
+    hint = f": did you mean {near[0]!r}? Known" if near else "; known"
+    return UserError(f"Unknown {kind} {name!r}{hint} are {', '.join(names)}.")
 
 
 class Failure(RuntimeError):

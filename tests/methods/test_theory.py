@@ -1,4 +1,4 @@
-"""SPEC's theory: what the optima are, and what a projected step does to first order."""
+"""The paper's theory: what the optima are, and what a projected step does to first order."""
 
 import copy
 import math

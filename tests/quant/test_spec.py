@@ -30,7 +30,7 @@ def test_32_bits_are_full_precision() -> None:
     ("settings", "message"),
     [
         ({"quantizer": "lqs+"}, "quantizer 'lqs[+]': did you mean 'lsq[+]'"),
-        ({"quantizer": "what"}, "Known are .*lsq[+].*none"),
+        ({"quantizer": "what"}, "; known are .*lsq[+].*none"),
         ({"init": "msee"}, "did you mean 'mse'"),
         ({"overrides": {"fc": {"weight": 4}}}, "'fc'.*did you mean 'weights'"),
         ({"overrides": {"fc": {"weights": 9}}}, "weights = 9"),

@@ -14,5 +14,6 @@ def needed(package: str) -> Any:
         return import_module(package)
     except ImportError:
         raise UserError(
-            f"ONNX files need {package}, which is not installed; run: pip install 'qunlearn[onnx]'."
+            f"ONNX files need {package}, which is not installed; run: "
+            "pip install onnx onnxscript onnxruntime."
         ) from None
