@@ -91,8 +91,8 @@ class QuantLayer(nn.Module):
     def rounded(self) -> Tensor:
         """The weight with few bits."""
         kept = None if torch.is_grad_enabled() else _kept.get()
-        if kept is None and not self.learns():
-            kept = _frozen.get()
+        if kept is None and (frozen := _frozen.get()) is not None and not self.learns():
+            kept = frozen
         result = None if kept is None else kept.get(self)
         if result is None:
             result = self.weight_quantizer(self.weight)
