@@ -34,7 +34,7 @@ def test_forms(tmp_path, name, text):
         ("a.csv", b"id\n", "lists no ids"),
         ("a.txt", b"\n \n", "lists no ids"),
         ("a.txt", b"a\nb\na\n", "'a' is twice"),
-        ("a.txt", b"\xff\xfe\x00", "cannot be read"),
+        ("a.txt", b"\xff\xfe\x00", "is not valid text"),
         ("a.json", b"{}", "must hold a list"),
         ("a.json", b'"train/3"', "must hold a list"),
         ("a.json", b"[3]", "id 3 in .* is not text"),

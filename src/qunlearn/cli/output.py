@@ -6,27 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from qunlearn.parts import part_name
+
 if TYPE_CHECKING:
     from qunlearn.store.run import Run
-
-NAMES = {
-    "train": "trained on",
-    "retain": "retained",
-    "forget": "forgotten",
-    "held_out": "held out",
-    "test": "test",
-    "test_forgotten": "test, forgotten classes",
-}
-
-
-def part_name(part: str) -> str:
-    """What people call a part of the split.
-
-    >>> part_name("held_out"), part_name("forget_2")
-    ('held out', 'forgotten earlier, request 2')
-    """
-    number = part.removeprefix("forget_")
-    return f"forgotten earlier, request {number}" if number != part else NAMES.get(part, part)
 
 
 def print_json(value: Mapping[str, Any]) -> None:

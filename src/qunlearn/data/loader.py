@@ -76,7 +76,6 @@ class Loader:
             raise UserError(f"Rank {rank} is not among {world} processes.")
         self.data = data
         self.index = index
-        self.seed = seed
         self.augment = augment and data.augmentation != Augmentation()
         self.shuffle = shuffle
         self.key = (seed, stream) if stream else (seed,)

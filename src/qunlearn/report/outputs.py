@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from qunlearn.metrics import true_confidence
+from qunlearn.parts import part_name
 from qunlearn.report.drawing import FORGET, INK, KNOWN, OTHERS, SOFT, Drawn, draw, slug
 
-PARTS = {"forget": "forgotten", "held_out": "held out", "test": "test"}
-COLOURS = dict(zip(PARTS, (FORGET, KNOWN, OTHERS[2]), strict=True))
+COLOURS = {"forget": FORGET, "held_out": KNOWN, "test": OTHERS[2]}
 BINS, RANKS = 20, 10
 SIZE = (3.5, 2.2)
 
@@ -33,7 +33,7 @@ class Outputs:
     @classmethod
     def of(cls, logits: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> Outputs | None:
         """None if there are no outputs, or they are of other samples than the labels."""
-        parts = [part for part in PARTS if part in labels and part in logits]
+        parts = [part for part in COLOURS if part in labels and part in logits]
         if "forget" not in parts or any(len(logits[p]) != len(labels[p]) for p in parts):
             return None
         confidence = {part: true_confidence(logits[part], labels[part]) for part in parts}
@@ -62,7 +62,11 @@ def confidence_panel(title: str, model: Outputs, retrain: Outputs | None) -> Dra
             mean = 100 * model.confidence[part].mean().item()
             # Beside the bars, not on them: the left margin holds the name of the row.
             axes.set_ylabel(
-                f"{PARTS[part]}\nmean {mean:.0f} %", rotation=0, ha="right", va="center", color=INK
+                f"{part_name(part)}\nmean {mean:.0f} %",
+                rotation=0,
+                ha="right",
+                va="center",
+                color=INK,
             )
             axes.set_yticks([])
             axes.spines["left"].set_visible(False)
@@ -72,7 +76,7 @@ def confidence_panel(title: str, model: Outputs, retrain: Outputs | None) -> Dra
         rows[-1].set_xlabel("confidence in the true class" + (" (line: Retrain)" if theirs else ""))
 
     means = ", ".join(
-        f"{PARTS[part]} {100 * values.mean().item():.0f} %"
+        f"{part_name(part)} {100 * values.mean().item():.0f} %"
         for part, values in model.confidence.items()
     )
     alt = f"Histograms of the confidence in the true class, {title}. Means: {means}."
@@ -116,14 +120,3 @@ def ranked_panel(title: str, answers: Mapping[str, Outputs | None]) -> Drawn:
         f"Mean probabilities on forgotten samples from high to low, {title}. First choice: {said}."
     )
     return draw(f"answers-{slug(title)}", title, alt, (3.5, 1.9), paint)
-
-
-def part_name(part: str) -> str:
-    """What people call a part of the split.
-
-    >>> part_name("held_out"), part_name("forget_2")
-    ('held out', 'forgotten earlier, request 2')
-    """
-    names = {**PARTS, "retain": "retained", "test_forgotten": "test, forgotten classes"}
-    number = part.removeprefix("forget_")
-    return f"forgotten earlier, request {number}" if number != part else names.get(part, part)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qunlearn.metrics.gap import SCORES
+from qunlearn.parts import part_name
 from qunlearn.report.html import Safe, counted, join, table, tag
-from qunlearn.report.outputs import part_name
 from qunlearn.report.sections import MEANING
 
 

@@ -11,6 +11,7 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods.explain import conflict_of
 from qunlearn.metrics.gap import SCORES
+from qunlearn.parts import part_name
 from qunlearn.report.alone import alone
 from qunlearn.report.audits import bits_section
 from qunlearn.report.bars import gap_bars, runtime_bars
@@ -19,7 +20,7 @@ from qunlearn.report.drawing import Drawn
 from qunlearn.report.gather import check_writable, keep, labels_of, outputs_before, outputs_of
 from qunlearn.report.heat import heat_map
 from qunlearn.report.html import Safe, join, page, section, table, tag
-from qunlearn.report.outputs import confidence_panel, part_name, ranked_panel
+from qunlearn.report.outputs import confidence_panel, ranked_panel
 from qunlearn.report.sections import (
     MEANING,
     PLAIN,

@@ -100,14 +100,17 @@ def json_text(value: Any) -> str:
 
 def read_json(path: Path) -> Any:
     """Read a JSON file, or say in one sentence what is wrong with it."""
-    return read(path, lambda text: json.loads(text), "JSON")
+    return read(path, json.loads, "JSON")
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON file that holds names and values."""
     value = read_json(path)
     if not isinstance(value, dict):
-        raise UserError(f"The file {str(path)!r} is damaged: it does not hold names and values.")
+        raise UserError(
+            f"The file {str(path)!r} is damaged: it does not hold names and values; "
+            "restore it from a copy."
+        )
     return value
 
 
@@ -119,17 +122,21 @@ def read(path: Path, parse: Callable[[str], Any], kind: str) -> Any:
     except FileNotFoundError:
         raise UserError(f"There is no file {str(path)!r}; check the path.") from None
     except (OSError, ValueError) as error:  # a ValueError for a path that no system can have
-        raise UserError(f"The file {str(path)!r} cannot be read: {error}.") from None
+        raise UserError(
+            f"The file {str(path)!r} cannot be read: {error}; check the path and its permissions."
+        ) from None
     if len(content) > LARGEST_TEXT:
         raise UserError(
-            f"The file {str(path)!r} has more than {LARGEST_TEXT:,} bytes, and is not read."
+            f"The file {str(path)!r} has more than {LARGEST_TEXT:,} bytes, and is not read; name a "
+            "smaller one."
         )
     try:
         return parse(content.decode())
-    except UnicodeDecodeError as error:
-        raise UserError(f"The file {str(path)!r} cannot be read: {error}.") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"The file {str(path)!r} is not valid {kind}: {error}.") from None
+        raise UserError(
+            f"The file {str(path)!r} is not valid {kind}: {error}; mend it, or restore it from a "
+            "copy."
+        ) from None
 
 
 def sha256(path: Path) -> str:
@@ -140,7 +147,9 @@ def sha256(path: Path) -> str:
             while block := file.read(1 << 20):
                 digest.update(block)
     except OSError as error:
-        raise UserError(f"The file {str(path)!r} cannot be read: {error.strerror}.") from None
+        raise UserError(
+            f"The file {str(path)!r} cannot be read: {error.strerror}; check its permissions."
+        ) from None
     return digest.hexdigest()
 
 
