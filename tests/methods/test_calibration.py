@@ -25,6 +25,7 @@ from qunlearn.methods.oeu import (
     OeuConfig,
     Push,
     how_often,
+    never_seen,
 )
 from qunlearn.metrics import margin
 from qunlearn.training import resume
@@ -247,6 +248,15 @@ def test_without_unseen_samples_the_remedy_is_said(trained, digits):
     with pytest.raises(UserError, match=r"no held-out samples.*unseen=test"):
         forget(trained, split, epochs=1)
     assert forget(trained, split, epochs=1, batch_size=60, unseen="test").found["calibration"]
+    some = never_seen(split, "test:0.2")
+    assert len(some) == round(0.2 * len(split.test))
+    assert torch.isin(some, split.test).all()
+    assert torch.equal(some, never_seen(split, "test:0.2"))
+    found = forget(trained, split, epochs=1, batch_size=60, unseen="test:0.2").found["calibration"]
+    assert found["unseen"] == len(some)
+    for wrong in ("test:2", "test:", "train", "test:0.2:0.3"):
+        with pytest.raises(UserError, match="choose held_out, test, or a share of either"):
+            forget(trained, split, unseen=wrong)
     blind = replace(split, test=split.test[:0])
     for unseen in ("held_out", "test"):
         with pytest.raises(UserError, match="use --uncalibrated, or a run that has some"):

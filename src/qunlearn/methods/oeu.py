@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import torch
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
 from qunlearn.data import Split
+from qunlearn.data.draw import shuffled
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Job, method
 from qunlearn.methods.calibration import Aim, find_aim, verdict
@@ -43,6 +45,12 @@ PUSHES, TURNS = 64, 15
 """As many forget batches are wanted in all, but no sample has its turn more often for that."""
 
 
+def _part_or_share(named: str) -> str:
+    if not re.fullmatch(r"(held_out|test)(:0?\.\d+)?", named):
+        raise ValueError("choose held_out, test, or a share of either, as test:0.2")
+    return named
+
+
 class OeuConfig(ProjectedConfig):
     """The settings of calibrated OEU; none of them needs to be chosen."""
 
@@ -52,8 +60,10 @@ class OeuConfig(ProjectedConfig):
         description="How many times each retained sample is seen; 5, and more for a large request.",
     )
     lr: float = Field(0.01, gt=0, description="The learning rate that the cosine starts from.")
-    unseen: Literal["held_out", "test"] = Field(
-        "held_out", description="Which samples show what unseen data looks like."
+    unseen: Annotated[str, AfterValidator(_part_or_share)] = Field(
+        "held_out",
+        description="Which samples show what unseen data looks like: held_out, test, or a share of "
+        "either, as test:0.2.",
     )
 
 
@@ -61,14 +71,7 @@ class OeuConfig(ProjectedConfig):
 def oeu(job: Job, config: OeuConfig) -> None:
     """Make samples look unseen, and no more: pushed at right angles to the retain gradient."""
     config = OeuConfig.parse(dict(config) | {"epochs": config.epochs or enough(job.split)})
-    parts = {"held_out": job.split.held_out, "test": job.split.test}
-    unseen = parts[config.unseen]
-    if not len(unseen):
-        others = [f"--set unseen={name}" for name, part in parts.items() if len(part)]
-        raise UserError(
-            f"There are no {config.unseen.replace('_', '-')} samples to show what unseen data "
-            f"looks like; use {' or '.join([*others, '--uncalibrated'])}, or a run that has some."
-        )
+    unseen = never_seen(job.split, config.unseen)
     job.model.to(job.fabric.device)
     push = Push(job, config, find_aim(job.model, job.split, unseen, config.seed))
     course: list[float] = []
@@ -82,6 +85,23 @@ def oeu(job: Job, config: OeuConfig) -> None:
     forget, data = job.split.forget, job.split.data
     now = margin(predict(job.model, data, forget), data.labels[forget])
     job.found["calibration"] = verdict(push.aim, job.split, now, course)
+
+
+def never_seen(split: Split, named: str) -> Tensor:
+    """Where the samples are that show what unseen data looks like."""
+    parts = {"held_out": split.held_out, "test": split.test}
+    name, _, share = named.partition(":")
+    rows = parts[name]
+    if share:
+        chosen = shuffled([split.data.ids[row] for row in rows.tolist()], "unseen")
+        rows = rows[sorted(chosen[: round(float(share) * len(rows))])]
+    if not len(rows):
+        others = [f"--set unseen={other}" for other, part in parts.items() if len(part)]
+        raise UserError(
+            f"There are no {named.replace('_', '-')} samples to show what unseen data looks like; "
+            f"use {' or '.join([*others, '--uncalibrated'])}, or a run that has some."
+        )
+    return rows
 
 
 def enough(split: Split) -> int:
