@@ -38,6 +38,12 @@ def confidence(logits: Tensor, labels: Tensor) -> Tensor:
     return margin(logits, labels).sigmoid()
 
 
+def judged(tenth: Split, retrains: list[Run], rows: Tensor) -> list[list[float]]:
+    """How sure each Retrain is of the samples at these places of the tenth."""
+    labels = tenth.data.labels[tenth.forget[rows]]
+    return [confidence(r.predictions["forget"][rows], labels).tolist() for r in retrains]
+
+
 def request(original: Run, tenth: Split, retrains: list[Run], rows: Tensor) -> dict[str, Any]:
     """Forget the samples at these places of the tenth, and measure."""
     data, index = tenth.data, tenth.forget[rows]
@@ -54,7 +60,7 @@ def request(original: Run, tenth: Split, retrains: list[Run], rows: Tensor) -> d
         "ids": [data.ids[i] for i in index.tolist()],
         "before": confidence(predict(model, data, index), labels).tolist(),
         "after": confidence(predict(result.model, data, index), labels).tolist(),
-        "retrains": [confidence(r.predictions["forget"][rows], labels).tolist() for r in retrains],
+        "retrains": judged(tenth, retrains, rows),
         "moved": {name: after[name] - before[name] for name in ("RA", "TA")},
         "calibration": result.found["calibration"],
         "seconds": result.seconds,
@@ -106,13 +112,15 @@ def main() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     file = RESULTS / f"{given.size}-samples.jsonl"
     rows = [json.loads(line) for line in file.open()] if file.exists() else []
-    for number in range(len(rows), given.requests):
-        chosen = order[number * given.size : (number + 1) * given.size].sort().values
+    places = [part.sort().values for part in order.split(given.size)][: given.requests]
+    for row, chosen in zip(rows, places, strict=False):
+        row["retrains"] = judged(tenth, retrains, chosen)  # there may be more of them by now
+    for number, chosen in enumerate(places[len(rows) :], len(rows)):
         rows.append(request(original, tenth, retrains, chosen))
         with file.open("a") as kept:
             kept.write(json.dumps(rows[-1]) + "\n")
         print(number, rows[-1]["moved"], flush=True)
-    result = summary(rows)
+    result = summary(rows[: given.requests])
     (RESULTS / f"{given.size}-samples.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 
