@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from lightning_fabric import Fabric
 
 import qunlearn as qu
-from qunlearn.training import devices
+from qunlearn.errors import UserError
+from qunlearn.training import devices, resume
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import LARGE, compiles, make_fabric
 
@@ -38,3 +42,38 @@ def test_the_history_says_which_it_was() -> None:
         qu.train(model, split, fabric=fabric, on_epoch=rows.append, epochs=1, batch_size=32)
     assert [row["compiled"] for row in rows] == [devices.why_not() is None, False]
     assert rows[0]["loss"] == pytest.approx(rows[1]["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("begun", ["on", "off"])
+def test_a_run_goes_on_as_it_was_begun(
+    begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if devices.why_not():
+        pytest.skip("no compiler here")
+    split = qu.Split.make(qu.load_dataset("digits", subset=64))
+    spec = qu.ModelSpec("cnn", classes=10, channels=1, size=8)
+    other = "off" if begun == "on" else "on"
+
+    def train(way: str, stop: bool) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+
+        def keep(row: dict[str, Any]) -> None:
+            rows.append(row)
+            if stop and len(rows) == 2:  # the state after the first epoch is kept by then
+                raise KeyboardInterrupt
+
+        model = qu.quantize(spec.build(seed=0), qu.QuantSpec(4, 4))
+        fabric = make_fabric(ComputeConfig(compile=way))
+        settings = {"epochs": 3, "batch_size": 32, "checkpoint": tmp_path / "state"}
+        qu.train(model, split, fabric=fabric, on_epoch=keep, **settings)
+        return rows
+
+    monkeypatch.setattr(resume, "SHARE", 1e9)
+    with pytest.raises(KeyboardInterrupt):
+        train(begun, stop=True)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(devices, "why_not", lambda: "no C++ compiler")
+        if begun == "on":
+            with pytest.raises(UserError, match=r"cannot be had now: no C\+\+ compiler"):
+                train(other, stop=False)
+    assert [row["compiled"] for row in train(other, stop=False)] == [begun == "on"] * 3
