@@ -198,6 +198,8 @@ def sentence(found: Mapping[str, Any]) -> str:
     )
     if found["before"] - found["aimed"] <= 100 * CLOSE:
         said += f" But there was little to forget: before, it was {found['before']:.1f} % sure."
+    elif found["before"] - found["aimed"] <= found["chance"]:
+        said += f" So few samples tell little: before, it was {found['before']:.1f} % sure."
     elif found["state"] != "short" and found["down"]:
         said += f" The samples were down in epoch {found['down']} of {found['epochs']}"
         said += "; the others let the rest recover." if found["down"] < found["epochs"] else "."
