@@ -223,6 +223,8 @@ def test_the_verdict_says_where_it_landed(shift, state, words, asked):
     unlearned = replace(aim, before=aim.confidences[asked.forget])
     known = verdict(unlearned, asked, aim.before.logit(), [0.0])
     assert "little to forget: before, it was 50.0 % sure" in known["sentence"]
+    scattered = verdict(replace(aim, variance=1e3), asked, margins[asked.forget], [0.0])
+    assert "So few samples tell little: before" in scattered["sentence"]
 
 
 def test_chance_is_what_the_spread_of_unseen_samples_leaves_open(trained, asked, digits):

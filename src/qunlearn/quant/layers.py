@@ -92,7 +92,8 @@ class QuantLayer(nn.Module):
         """The weight with few bits."""
         kept = None if torch.is_grad_enabled() else _kept.get()
         if kept is None and (frozen := _frozen.get()) is not None and not self.learns():
-            kept = frozen
+            # What is made for inference alone cannot be trained with.
+            kept = None if torch.is_inference_mode_enabled() else frozen
         result = None if kept is None else kept.get(self)
         if result is None:
             result = self.weight_quantizer(self.weight)

@@ -153,8 +153,8 @@ def reproduce(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
 
 def home_of(block: Scenario, config: ReproduceConfig) -> str:
     """The folder of a block's network."""
-    size = "-full-size" if config.scale == "paper" else f"-{config.images}-images"
-    size = "" if config.scale == "small" and config.images == IMAGES else size
+    size = "" if config.images == IMAGES else f"-{config.images}-images"
+    size = "-full-size" if config.scale == "paper" else size
     return f"{block.dataset}-{block.model}-{block.quantizer}-{config.variant}{size}"
 
 

@@ -1,4 +1,4 @@
-"""Freed memory is kept between steps: to fetch it from the system anew takes a tenth of a step."""
+"""Freed memory is kept between steps: to fetch it from the system anew takes time."""
 
 from __future__ import annotations
 
