@@ -13,7 +13,8 @@ from qunlearn.audit.bits import changed_codes, recovered, requantized, verdict
 from qunlearn.methods.config import ForgetConfig
 from qunlearn.methods.forget import forget_run
 from qunlearn.store.run import AUDIT, Run
-from qunlearn.training.config import AuditBitsConfig
+from qunlearn.training.config import AuditBitsConfig, TrainConfig
+from qunlearn.training.train import train_run
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +160,18 @@ def split_of(run):
 
 def test_a_width_given_twice_is_taken_once():
     assert AuditBitsConfig.parse({"bits": "3,2,3"}).bits == (3, 2)
+
+
+def test_a_retrain_on_another_split_is_no_reference(qunlearn, run_folder, tmp_path):
+    other = tmp_path / "other"
+    train_run(TrainConfig.parse(SMALL | {"held_out": 0.3}), other)
+    parts = [set(json.loads(Run.open(run).split)["parts"]["train"]) for run in (run_folder, other)]
+    (tmp_path / "ids.txt").write_text("\n".join(sorted(parts[0] & parts[1])[:20]))
+    for run, method in ((run_folder, "ga"), (other, "retrain")):
+        asked = {"run": run, "ids": tmp_path / "ids.txt", "method": method, "threads": 1}
+        forget_run(ForgetConfig.parse(asked | {"epochs": 1}), tmp_path / method)
+    code, _, err = qunlearn("evaluate", tmp_path / "ga", "--reference", tmp_path / "retrain")
+    assert (code, "was trained on other samples" in err) == (2, True)
 
 
 def test_what_cannot_be_audited_is_said(qunlearn, run_folder, runs):
