@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -63,12 +65,27 @@ def test_a_step_has_the_same_gradients(quantizer: str, per_channel: bool) -> Non
 
 def test_the_kernel_is_really_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
+    plain: list[tuple[int, ...]] = []
 
     def double(x: Tensor, by: Tensor) -> Tensor:
-        seen.append(tuple(x.shape))
+        plain.append(tuple(x.shape))
         return x * by
 
-    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    def compiled(
+        function: object, tensors: Sequence[Tensor], numbers: object
+    ) -> tuple[fuse.Holds, fuse.Made]:
+        holds, made = compile_(double, tensors, ())
+        plain.clear()  # it was traced
+
+        def noted(flat: list[Tensor]) -> Sequence[Tensor]:
+            seen.append(tuple(flat[0].shape))
+            found: Sequence[Tensor] = made(flat)
+            return found
+
+        return holds, noted
+
+    compile_ = fuse._compile
+    monkeypatch.setattr(fuse, "_compile", compiled)
     kernel = fuse.kernel(dense=1)(double)
     x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     with fused():
@@ -82,14 +99,15 @@ def test_the_kernel_is_really_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuse, "WORTH_IT", 121)
     with fused():
         kernel(x, torch.tensor(2.0))  # too small
-    assert seen == [(120,), (2, 60), (2, 2, 4, 5), (2, 3, 4, 5)]
+    assert seen == [(120,), (2, 60)]
+    assert plain == [(2, 2, 4, 5), (2, 3, 4, 5)]
 
 
 def test_what_hinders_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(function: object, **_: object) -> object:
+    def broken(*_: object) -> object:
         raise RuntimeError("\nno C++ compiler\nat all")
 
-    monkeypatch.setattr(torch, "compile", broken)
+    monkeypatch.setattr(fuse, "_compile", broken)
     why_not.cache_clear()
     try:
         assert why_not() == "no C++ compiler"
@@ -137,3 +155,23 @@ def test_many_versions_of_a_kernel_can_be_had() -> None:
                 rounded.sum().backward()
     finally:
         torch.set_num_threads(threads)
+
+
+def test_one_version_serves_all_sizes_that_it_is_right_for() -> None:
+    scaled = fuse.kernel(dense=1)(lambda x, by: x * by)
+    with fused():
+        for shape in [(64,), (9, 9), (3, 1000), (8, 8, 8, 8), (2, 5)]:
+            x, rows = torch.randn(shape), torch.rand(shape[0], *[1] * (len(shape) - 1))
+            torch.testing.assert_close(scaled(x, rows[0].reshape(())), x * rows[0])
+            torch.testing.assert_close(scaled(x, rows), x * rows)
+    # One for single numbers and one for rows; rows of one element are not compiled.
+    assert [len(versions) for versions in scaled.versions.values()] == [1, 1]
+    assert len(scaled.by_shape) == 9
+
+
+def test_sizes_that_a_version_was_not_made_for_get_their_own() -> None:
+    halves = fuse.kernel(dense=1)(lambda x: x.reshape(2, -1).flip(0).reshape(-1))
+    with fused():
+        for count in (10, 12, 1000):
+            x = torch.randn(count)
+            torch.testing.assert_close(halves(x), torch.cat([x[count // 2 :], x[: count // 2]]))

@@ -121,6 +121,7 @@ def test_an_input_without_a_batch_has_the_gradients_of_a_batch_of_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(layers, "MUCH_WORK", 0)
+    monkeypatch.setattr(layers, "LITTLE", 0)
     spec = QuantSpec(4, 4, "pact", first_last_bits=4)
     model = quantize(nn.Sequential(nn.Conv2d(4, 8, 3), nn.Conv2d(8, 8, 3)), spec)
     x = torch.randn(4, 6, 6)
@@ -148,6 +149,7 @@ def test_rounding_again_in_backward_changes_nothing(
     monkeypatch.setattr(layers, "MUCH_WORK", 10**9)
     expected = gradients(model, x, y)
     monkeypatch.setattr(layers, "MUCH_WORK", 0)
+    monkeypatch.setattr(layers, "LITTLE", 0)
     for name, gradient in gradients(model, x, y).items():
         assert torch.equal(gradient, expected[name]), name
 
@@ -161,11 +163,14 @@ def kept_for_backward(model: nn.Module, x: Tensor) -> int:
     return sum(event.self_cpu_memory_usage for event in profile.events())
 
 
-@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize(
+    ("work", "little", "again"), [(0, 0, True), (10**9, 0, False), (0, 10**9, False)]
+)
 def test_a_step_keeps_no_more_than_in_full_precision(
-    again: bool, monkeypatch: pytest.MonkeyPatch
+    work: int, little: int, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layers, "MUCH_WORK", 0 if again else 10**9)
+    monkeypatch.setattr(layers, "MUCH_WORK", work)
+    monkeypatch.setattr(layers, "LITTLE", little)
 
     def network() -> nn.Module:
         return nn.Sequential(

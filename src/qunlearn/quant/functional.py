@@ -55,7 +55,8 @@ def uniform_quantize(
         tensor([-4.0000,  0.0000,  0.5000,  3.5000])
     """
     zero_point = torch.as_tensor(zero_point, dtype=scale.dtype, device=scale.device)
-    return _apply(_UniformQuantize, x, scale, zero_point, low, high, factor)
+    step = _step(scale.detach())
+    return _apply(_UniformQuantize, x, scale, zero_point, step, _number(factor, step), low, high)
 
 
 def offset_quantize(
@@ -66,7 +67,10 @@ def offset_quantize(
     Gradients to scale and offset go through the zero point, too, by the straight-through
     estimator, and are multiplied by `factor`. This is LSQ+.
     """
-    return _apply(_OffsetQuantize, x, scale, offset, low, high, factor)
+    step, start = _step(scale.detach()), offset.detach()
+    free = _free_zero_point(start, step, low)
+    place = (step, free.clamp(low, high), free, start, _number(factor, step))
+    return _apply(_OffsetQuantize, x, scale, offset, *place, low, high)
 
 
 def zero_point(offset: Tensor, scale: Tensor, low: int, high: int) -> Tensor:
@@ -75,11 +79,11 @@ def zero_point(offset: Tensor, scale: Tensor, low: int, high: int) -> Tensor:
     `z = clamp(round(low - β/s), low, high)` is an integer, so the grid starts at `s·(low - z)`:
     β snapped to a whole step.
     """
-    return _free_zero_point(offset, scale, low).clamp(low, high)
+    return _free_zero_point(offset, _step(scale), low).clamp(low, high)
 
 
-def _free_zero_point(offset: Tensor, scale: Tensor, low: int) -> Tensor:
-    return (low - offset / _step(scale)).round()
+def _free_zero_point(offset: Tensor, step: Tensor, low: int) -> Tensor:
+    return (-offset / step + low).round()
 
 
 def round_through(x: Tensor) -> Tensor:
@@ -186,6 +190,10 @@ def _step(scale: Tensor) -> Tensor:
     return wide(scale).clamp_min(SMALLEST_SCALE)
 
 
+def _number(value: float | Tensor, like: Tensor) -> Tensor:
+    return value if isinstance(value, Tensor) else like.new_full((), value)
+
+
 # Whatever is computed from parameters alone is handed to the kernels, and not left to them: a
 # compiled loop would compute it anew for every eight elements.
 
@@ -204,6 +212,7 @@ def _round_back(
     gradient: Tensor,
     step: Tensor,
     zero: Tensor,
+    factor: Tensor,
     low: int,
     high: int,
     to_step: bool,
@@ -219,10 +228,28 @@ def _round_back(
     if to_step:
         # round(v) - v inside; at the clips, which are whole numbers, k - z
         inner = v.copy_(clipped).round_().sub_(clipped).mul_(gradient)
-        steps = _fit(inner.add_(clipped.sub_(zero).mul_(outside)), step)
+        steps = _fit(inner.add_(clipped.sub_(zero).mul_(outside)), step) * factor
     if to_zero:
-        zeros = -_fit(outside.mul_(step), zero)
+        zeros = -_fit(outside.mul_(step), zero) * factor
     return passed.to(x.dtype), steps, zeros
+
+
+@kernel(dense=2)
+def _offset_back(
+    x: Tensor,
+    gradient: Tensor,
+    step: Tensor,
+    zero: Tensor,
+    free: Tensor,
+    start: Tensor,
+    factor: Tensor,
+    low: int,
+    high: int,
+) -> tuple[Tensor, ...]:
+    passed, steps, zeros = _round_back.plain(x, gradient, step, zero, factor, low, high, True, True)
+    # Where it is not clipped, the zero point moves by -1/s with β, and by β/s² with s.
+    moved = zeros * (free == zero) / step
+    return passed, steps + moved * start / step, -moved
 
 
 def _where_positive(x: Tensor, value: Tensor) -> Tensor:
@@ -238,55 +265,61 @@ class _Rounding(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, scale, place, ctx.low, ctx.high, ctx.factor = inputs
+        *tensors, ctx.low, ctx.high = inputs
         ctx.fused = is_fused()
-        ctx.save_for_backward(x, scale, place)
+        ctx.save_for_backward(*tensors)
 
     @staticmethod
-    def saved(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+    def saved(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
         """What was kept, in a form that the kernels can take."""
-        x, scale, place = ctx.saved_tensors
+        x, *others = ctx.saved_tensors
         if is_functorch_wrapped_tensor(gradient):
             x = x + torch.zeros_like(gradient)  # vmap writes in place only to what it maps over
-        return x, scale, place
+        return x, *others
 
 
 class _UniformQuantize(_Rounding):
     @staticmethod
-    def forward(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int, factor: Any) -> Any:
-        return _round(x, _step(scale), zero, low, high)
+    def forward(
+        x: Tensor, scale: Tensor, zero: Tensor, step: Tensor, factor: Tensor, low: int, high: int
+    ) -> Any:
+        return _round(x, step, zero, low, high)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, scale, zero = _Rounding.saved(ctx, gradient)
-        passed, *found = _round_back(
-            *(x, gradient, _step(scale), zero, ctx.low, ctx.high),
-            *ctx.needs_input_grad[1:3],
-            fused=ctx.fused,
+        x, scale, zero, step, factor = _Rounding.saved(ctx, gradient)
+        wanted = ctx.needs_input_grad[1:3]
+        passed, steps, zeros = _round_back(
+            x, gradient, step, zero, factor, ctx.low, ctx.high, *wanted, fused=ctx.fused
         )
-        return passed, *map(_as, found, (scale, zero), repeat(ctx.factor)), None, None, None
+        return passed, _as(steps, scale), _as(zeros, zero), None, None, None, None
 
 
 class _OffsetQuantize(_Rounding):
     @staticmethod
-    def forward(x: Tensor, scale: Tensor, offset: Tensor, low: int, high: int, factor: Any) -> Any:
-        return _round(x, _step(scale), zero_point(offset, scale, low, high), low, high)
+    def forward(
+        x: Tensor,
+        scale: Tensor,
+        offset: Tensor,
+        step: Tensor,
+        zero: Tensor,
+        free: Tensor,
+        start: Tensor,
+        factor: Tensor,
+        low: int,
+        high: int,
+    ) -> Any:
+        return _round(x, step, zero, low, high)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, scale, offset = _Rounding.saved(ctx, gradient)
-        step, free = _step(scale), _free_zero_point(offset, scale, ctx.low)
-        zero = free.clamp(ctx.low, ctx.high)
-        passed, scales, zeros = _round_back(
-            x, gradient, step, zero, ctx.low, ctx.high, True, True, fused=ctx.fused
+        x, scale, offset, *place = _Rounding.saved(ctx, gradient)
+        passed, scales, offsets = _offset_back(
+            x, gradient, *place, ctx.low, ctx.high, fused=ctx.fused
         )
-        scales, zeros = scales.reshape(step.shape), zeros.reshape(zero.shape)
-        # Where it is not clipped, the zero point moves by -1/s with β, and by β/s² with s.
-        moved = zeros * (free == zero) / step
-        found = (scales + moved * offset / step, -moved)
-        return passed, *map(_as, found, (scale, offset), repeat(ctx.factor)), None, None, None
+        return passed, _as(scales, scale), _as(offsets, offset), *repeat(None, 7)
 
 
 @kernel(dense=2)
@@ -389,6 +422,6 @@ class _Dsq(torch.autograd.Function):
         return passed, *map(_as, map(_fit, found, parameters), parameters), None
 
 
-def _as(gradient: Tensor | None, like: Tensor, factor: float | Tensor = 1.0) -> Tensor | None:
+def _as(gradient: Tensor | None, like: Tensor) -> Tensor | None:
     """A parameter's gradient in its shape and type, where there is one."""
-    return None if gradient is None else (gradient.reshape(like.shape) * factor).to(like.dtype)
+    return None if gradient is None else gradient.reshape(like.shape).to(like.dtype)

@@ -20,8 +20,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from qunlearn.quant.fuse import fused, is_fused
 from qunlearn.quant.quantizer import Quantizer
 
-MUCH_WORK = 500
+MUCH_WORK = 100
 """How many products a layer must make of each input value for rounding twice to cost little."""
+
+LITTLE = 1 << 18
+"""Fewer elements than this are kept as they are: rounding them again would gain little."""
 
 Rounded = dict["QuantLayer", Tensor]
 _kept: ContextVar[Rounded | None] = ContextVar("rounded weights", default=None)
@@ -140,6 +143,7 @@ class _QuantConv(QuantLayer):
             for quantizer, given, rounded in made
             if isinstance(quantizer, Quantizer)
             and rounded.requires_grad
+            and rounded.numel() >= LITTLE
             and not is_functorch_wrapped_tensor(rounded)  # torch.func knows no such hooks
         ]
         products = self.out_channels // self.groups * math.prod(self.kernel_size)
