@@ -124,6 +124,18 @@ def test_without_retrain_new_samples_are_the_mark():
     assert recovered(found, "8") == {"FA": 2.0}
 
 
+def test_an_attack_that_guesses_recognises_nobody():
+    then, now = {"FA": 70.0, "MIA": 40.0, "TA": 70.0}, {"FA": 70.0, "MIA": 10.0, "TA": 70.0}
+    retrain = {"FA": 70.0, "MIA": 42.0, "TA": 70.0, "attack_accuracy": 70.0}
+    for accuracy, expected in ((70.0, {"FA": 0.0, "MIA": 30.0}), (52.0, {"FA": 0.0})):
+        found = {
+            "trained": then,
+            "rows": {"8": now | {"attack_accuracy": accuracy}},
+            "reference": {"rows": {"8": retrain}},
+        }
+        assert recovered(found, "8") == expected
+
+
 def test_the_command_keeps_what_it_finds_and_the_report_shows_it(qunlearn, runs, tmp_path):
     run = tmp_path / "ft"
     shutil.copytree(runs / "ft", run)

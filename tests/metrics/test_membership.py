@@ -24,7 +24,7 @@ from qunlearn.metrics import (
     tpr_at_fpr,
     true_confidence,
 )
-from qunlearn.metrics.membership import draw, vector_efficacy
+from qunlearn.metrics.membership import attack, draw, vector_efficacy
 from qunlearn.metrics.scores import attack_samples
 from qunlearn.metrics.svm import kernel_features
 
@@ -265,3 +265,14 @@ def test_mean_and_interval_are_scipys():
     low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
     assert (mean - half, mean + half) == pytest.approx((low, high))
     assert math.isnan(mean_interval([1.0])[1])
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_an_attack_says_how_often_it_is_right(exact):
+    generator = torch.Generator().manual_seed(0)
+    member = 1 - 0.2 * torch.rand(400, generator=generator)
+    other = torch.rand(400, generator=generator)
+    # Where members are, a fifth of the others are, too: nobody can be right on more than nine
+    # tenths, and a threshold at 0.8 is.
+    assert attack(member, other, other, exact=exact).accuracy == pytest.approx(90, abs=2)
+    assert attack(member, member, other, exact=exact).accuracy == 50

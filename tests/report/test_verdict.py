@@ -116,3 +116,12 @@ def test_nothing_done_is_never_called_mostly():
     before = {**RETRAIN, "FA": 84.0}
     view = Beside(before, before, RETRAIN, dict.fromkeys(SIZES, 9_000), 1.0)
     assert beside_retrain(view).word == "No"
+
+
+def test_an_attack_that_guesses_decides_nothing():
+    shown = {**RETRAIN, "MIA": 25.0}
+    assert beside(shown, attack=60.0).word == "Only in part"
+    verdict = beside(shown, attack=51.0)
+    assert verdict.word == "Cannot be told"
+    assert any("51.0 %" in caution for caution in verdict.cautions)
+    assert beside({**RETRAIN, "FA": 93.0}, attack=51.0).word == "No"  # FA is no attack

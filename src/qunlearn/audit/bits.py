@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.metrics.gap import SCORES, average_gap, half_width
+from qunlearn.metrics.membership import WEAK, weakest_attack
 from qunlearn.quant import Quantizer, QuantSpec, families
 from qunlearn.quant.convert import edge_layers
 from qunlearn.quant.layers import QuantLayer
@@ -128,7 +129,7 @@ def by_width(
     rows = {}
     for width in bits:
         found = evaluate(requantized(model, quant, width), split)
-        rows[str(width)] = {name: found[name] for name in SCORES}
+        rows[str(width)] = {name: found[name] for name in (*SCORES, "attack_accuracy")}
     return rows
 
 
@@ -203,10 +204,10 @@ def recovered(found: Mapping[str, Any], width: str) -> Row:
     if "reference" not in found:
         return {"FA": rise - max(0.0, now["TA"] - then["TA"])}
     retrain = found["reference"]["rows"][width]
-    return {
-        "FA": min(rise, now["FA"] - retrain["FA"]),
-        "MIA": min(then["MIA"], retrain["MIA"]) - now["MIA"],
-    }
+    back = {"FA": min(rise, now["FA"] - retrain["FA"])}
+    if (weakest_attack([now, retrain]) or 100) >= WEAK:  # a weaker attack only guesses
+        back["MIA"] = min(then["MIA"], retrain["MIA"]) - now["MIA"]
+    return back
 
 
 def _named(width: str) -> str:

@@ -68,6 +68,8 @@ def print_figures(metrics: Mapping[str, Any], title: str = "") -> None:
 
 def print_scores(metrics: Mapping[str, Any]) -> None:
     """Print FA, RA, TA and MIA beside what they were before, and Retrain's."""
+    from qunlearn.metrics.membership import WEAK, weakest_attack
+
     names = ("FA", "RA", "TA", "MIA")
     others = {"before": metrics.get("before"), "Retrain": metrics.get("reference")}
     rows = [["this model", *(f"{metrics[name]:.2f}" for name in names)]]
@@ -82,6 +84,12 @@ def print_scores(metrics: Mapping[str, Any]) -> None:
     attacks = metrics.get("attacks", {})
     told = [f"{name} {value:.2f}" for name, value in attacks.items() if name != "confidence"]
     print(f"MIA by other attacks: {', '.join(told)}.")
+    accuracy = weakest_attack([metrics, metrics.get("reference") or {}])
+    if accuracy is not None and accuracy < WEAK:
+        print(
+            f"The attack behind MIA is right on {accuracy:.1f} % of trained and unseen samples, "
+            "where guessing is right on 50 %: MIA, and its part of AG, say little here."
+        )
     if metrics.get("before") and metrics["RA"] < metrics["before"]["RA"] - LOST:
         print(
             f"The accuracy on what is retained fell from {metrics['before']['RA']:.1f} % to "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,19 @@ FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 WIDEST = 50.0
 """Scores over a wider range than this are left to scikit-learn: our cost grows with the range."""
+
+
+WEAK = 55.0
+"""An attack that is right less often than this, in percent, tells nothing by what it answers."""
+
+
+class Attack(NamedTuple):
+    """What an attack says of forget samples, and how far it can be believed; both in percent."""
+
+    efficacy: float
+    """The share of forget samples that it takes for data never trained on."""
+    accuracy: float
+    """How often it is right on the samples that it has learned from; guessing is right on 50."""
 
 
 def mia_efficacy(
@@ -46,6 +60,19 @@ def mia_efficacy(
         >>> mia_efficacy(member, other, torch.tensor([0.2, 0.3, 0.4, 0.97]))
         75.0
     """
+    return attack(member_scores, nonmember_scores, forget_scores, exact=exact).efficacy
+
+
+def attack(
+    member_scores: Tensor, nonmember_scores: Tensor, forget_scores: Tensor, *, exact: bool = False
+) -> Attack:
+    """As `mia_efficacy`, with the attack's own accuracy.
+
+    Example:
+        >>> alike = torch.tensor([0.9, 0.9])
+        >>> attack(alike, alike, alike).accuracy
+        50.0
+    """
     members, others, forget = (
         _numbers(scores, name)
         for scores, name in (
@@ -54,13 +81,11 @@ def mia_efficacy(
             (forget_scores, "forget_scores"),
         )
     )
-    if exact:
-        return _by_svc(members[:, None], others[:, None], forget[:, None])
     everything = np.concatenate([members, others, forget])
-    if np.ptp(everything) > WIDEST:
+    if exact or np.ptp(everything) > WIDEST:
         return _by_svc(members[:, None], others[:, None], forget[:, None])
     machine = svm.fit(members, others, everything.min(), everything.max())
-    return float(100 * np.mean(machine.decide(forget) < 0))
+    return _told(*(machine.decide(part) < 0 for part in (members, others, forget)))
 
 
 def vector_efficacy(members: Tensor, nonmembers: Tensor, forget: Tensor) -> float:
@@ -69,7 +94,16 @@ def vector_efficacy(members: Tensor, nonmembers: Tensor, forget: Tensor) -> floa
     The arguments are logits. This one needs scikit-learn's SVC, and some seconds.
     """
     parts = (logits.double().softmax(1).numpy() for logits in (members, nonmembers, forget))
-    return _by_svc(*parts)
+    return _by_svc(*parts).efficacy
+
+
+def weakest_attack(runs: Iterable[Mapping[str, Any]]) -> float | None:
+    """How often MIA's attack is right on the network where it is least; None if nobody noted it.
+
+    >>> weakest_attack([{"attack_accuracy": 71.0}, {"attack_accuracy": 52.5}, {}])
+    52.5
+    """
+    return min((run["attack_accuracy"] for run in runs if "attack_accuracy" in run), default=None)
 
 
 def draw(count: int, wanted: int, generator: np.random.Generator) -> Tensor:
@@ -79,13 +113,21 @@ def draw(count: int, wanted: int, generator: np.random.Generator) -> Tensor:
 
 def _by_svc(
     members: NDArray[np.float64], others: NDArray[np.float64], forget: NDArray[np.float64]
-) -> float:
+) -> Attack:
     from sklearn.svm import SVC
 
     x = np.concatenate([members, others])
     y = np.repeat([1, 0], [len(members), len(others)])
-    predicted = SVC(kernel="rbf", C=3.0, gamma="auto").fit(x, y).predict(forget)
-    return float(100 * np.mean(predicted == 0))
+    machine = SVC(kernel="rbf", C=3.0, gamma="auto").fit(x, y)
+    return _told(*(machine.predict(part) == 0 for part in (members, others, forget)))
+
+
+def _told(
+    members: NDArray[np.bool_], others: NDArray[np.bool_], forget: NDArray[np.bool_]
+) -> Attack:
+    """An attack's figures, given which samples of each kind it takes for unseen."""
+    right = 1 - members.mean() + others.mean()
+    return Attack(float(100 * forget.mean()), float(50 * right))
 
 
 def _numbers(scores: Tensor, name: str) -> NDArray[np.float64]:

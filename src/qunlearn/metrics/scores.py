@@ -11,7 +11,7 @@ from torch import Tensor
 from qunlearn.metrics.accuracy import accuracy
 from qunlearn.metrics.distribution import agreement, entropy, jensen_shannon, true_confidence
 from qunlearn.metrics.gap import average_gap, gaps
-from qunlearn.metrics.membership import FEATURES, draw, mia_efficacy, vector_efficacy
+from qunlearn.metrics.membership import FEATURES, attack, draw, vector_efficacy
 
 Logits = Mapping[str, Tensor]
 """A model's outputs on each part of a split, by the part's name."""
@@ -38,7 +38,7 @@ def score(
     exact: bool = False,
     vector: bool = False,
 ) -> dict[str, Any]:
-    """FA, RA, TA and MIA in percent, and the further attacks.
+    """FA, RA, TA and MIA in percent, the further attacks, and how often MIA's own is right.
 
     Args:
         logits: Of the parts `forget`, `retain` and `test`, and any others.
@@ -52,19 +52,26 @@ def score(
     rows = {"retain": members, "test": others}
     picked = {p: (logits[p][rows[p]], labels[p][rows[p]]) for p in rows}
     picked["forget"] = logits["forget"], labels["forget"]
-    attacks = {
-        name: mia_efficacy(
+    found = {
+        name: attack(
             *(feature(*picked[part]) for part in ("retain", "test", "forget")), exact=exact
         )
         for name, feature in FEATURES.items()
     }
+    attacks = {name: each.efficacy for name, each in found.items()}
     if vector:
         attacks["vector"] = vector_efficacy(*(picked[p][0] for p in ("retain", "test", "forget")))
     accuracies = {
         name: accuracy(logits[part], labels[part])
         for name, part in (("FA", "forget"), ("RA", "retain"), ("TA", "test"))
     }
-    return {**accuracies, "MIA": attacks["confidence"], "attacks": attacks}
+    reported = found["confidence"]
+    return {
+        **accuracies,
+        "MIA": reported.efficacy,
+        "attacks": attacks,
+        "attack_accuracy": reported.accuracy,
+    }
 
 
 def attack_samples(retained: int, tested: int, seed: int) -> tuple[Tensor, Tensor]:

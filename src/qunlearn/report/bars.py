@@ -54,6 +54,7 @@ def gap_bars(gaps: Mapping[str, Mapping[str, float]], floor: float | None = None
                         va="center",
                         fontsize=7.5,
                         color="#101418" if dark else ON_BAR,
+                        bbox=CLEAR | {"facecolor": COLOURS[score]},
                     )
                 start += value
             end = min(start, 1.02 * longest)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qunlearn.metrics.gap import SCORES, half_width
+from qunlearn.metrics.membership import WEAK
 from qunlearn.report.html import counted
 from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Verdict
 
@@ -25,6 +26,7 @@ class Beside:
         gap: AG, the mean gap.
         floor: The AG of Retrains among each other, if there are several.
         floors: The same for each figure.
+        attack: How often the attack behind MIA is right, in percent, where that is known.
     """
 
     after: Mapping[str, float]
@@ -34,6 +36,12 @@ class Beside:
     gap: float
     floor: float | None = None
     floors: Mapping[str, float] = field(default_factory=dict)
+    attack: float | None = None
+
+    @property
+    def guesses(self) -> bool:
+        """Whether the attack cannot tell trained from unseen samples: then MIA says nothing."""
+        return self.attack is not None and self.attack < WEAK
 
     def slack(self, score: str) -> float:
         """The gap that chance alone may make in a figure."""
@@ -49,6 +57,8 @@ class Beside:
 
         Much is a number of points, or most of the way that there was to go.
         """
+        if score == "MIA" and self.guesses:
+            return False
         off, was = sign * self.above(score), sign * self.above(score, self.before)
         return off > self.slack(score) and (off > HARM or 0 < was / 2 < off)
 
@@ -92,6 +102,9 @@ def beside_retrain(view: Beside) -> Verdict:
             "can itself give them away."
         )
         return Verdict("too-much", "Too much", said, *told)
+    if view.guesses:
+        said = "the model treats samples that it never saw much like those it was trained on."
+        return Verdict("unsure", "Cannot be told", said, *told)
     if coarse > COARSE:
         said = "the measurements are too coarse to tell it from a retrained model, or to be sure."
         return Verdict("unsure", "Cannot be told", said, *told)
@@ -124,6 +137,11 @@ def _figures(view: Beside) -> tuple[str, ...]:
 
 def _cautions(view: Beside, coarse: float) -> tuple[str, ...]:
     cautions = []
+    if view.guesses:
+        cautions.append(
+            f"The attack is right on {view.attack:.1f} % of samples that it knows the answer of, "
+            "where guessing is right on 50 %: what it takes forgotten samples for says nothing."
+        )
     if all(abs(view.above(s, view.before)) <= view.slack(s) for s in ("FA", "MIA")):
         cautions.append(
             "Already before forgetting the model was not clearly different from Retrain on these "

@@ -11,6 +11,7 @@ from typing import Any
 from qunlearn.errors import UserError
 from qunlearn.methods.explain import conflict_of
 from qunlearn.metrics.gap import SCORES
+from qunlearn.metrics.membership import weakest_attack
 from qunlearn.report.bars import gap_bars, runtime_bars
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.drawing import Drawn
@@ -116,6 +117,7 @@ def view_of(row: Mapping[str, Any], content: Mapping[str, Any]) -> Beside:
         gap=row["AG"][0],
         floor=floor["AG"][0] if floor else None,
         floors=floors,
+        attack=weakest_attack([c["metrics"] for c in (*row["cells"], *retrain["cells"])]),
     )
 
 

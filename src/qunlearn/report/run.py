@@ -11,6 +11,7 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods.explain import conflict_of
 from qunlearn.metrics.gap import SCORES
+from qunlearn.metrics.membership import weakest_attack
 from qunlearn.parts import part_name
 from qunlearn.report.alone import alone
 from qunlearn.report.audits import bits_section
@@ -120,6 +121,7 @@ def verdict_of(metrics: Mapping[str, Any], split: Split) -> Verdict:
             retrain=metrics["reference"],
             samples={part: row["samples"] for part, row in metrics["parts"].items()},
             gap=metrics["AG"],
+            attack=weakest_attack([metrics, metrics["reference"]]),
         )
     )
 
