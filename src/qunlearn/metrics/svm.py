@@ -21,6 +21,8 @@ FEWEST = 16
 TOLERANCE = 1e-6
 SLOPE_TOLERANCE = 1e-4  # libsvm stops at 1e-3
 STEPS = 200
+ROUNDING = 1e-9
+"""A decision this near to zero is zero: its sign would depend on the processor."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class OneFeatureSvc:
     def decide(self, x: Array) -> Array:
         """The decision for each number, which must lie in the interval it was trained for."""
         decision: Array = kernel_features(x, self.low, self.high) @ self.weights + self.bias
-        return decision
+        return np.where(np.abs(decision) < ROUNDING, 0.0, decision)
 
 
 def fit(first: Array, second: Array, low: float, high: float, c: float = 3.0) -> OneFeatureSvc:
