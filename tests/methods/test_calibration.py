@@ -17,6 +17,7 @@ from qunlearn.methods import Job, calibration, forget, oeu
 from qunlearn.methods.calibration import PRIOR, Aim, difficulties, find_aim, verdict
 from qunlearn.methods.oeu import (
     BELOW,
+    ONE_TURN,
     PUSH,
     PUSHES,
     RECENT,
@@ -173,13 +174,27 @@ def test_what_steers_it_survives_an_interruption_between_epochs(
 
 @given(st.integers(1, 400), st.integers(1, 40))
 def test_each_sample_has_its_turn_and_few_samples_have_more(forget_steps, epochs):
-    rounds = how_often(forget_steps, epochs)
+    rounds = how_often(forget_steps, epochs, 0.0)
     assert rounds >= 1
     if rounds > 1:
         assert rounds * epochs <= TURNS
         assert rounds * forget_steps * epochs <= 1.5 * PUSHES
     more = rounds + 1
     assert more * forget_steps * epochs > PUSHES / 1.5 or more * epochs > TURNS
+
+
+@given(st.integers(1, 400), st.integers(1, 40), st.floats(0, 1))
+def test_samples_that_have_far_to_go_have_more_turns(forget_steps, epochs, distance):
+    usual, rounds = how_often(forget_steps, epochs, 0.0), how_often(forget_steps, epochs, distance)
+    assert rounds >= usual
+    assert rounds == usual or abs(rounds * ONE_TURN - distance) <= ONE_TURN / 2 + 1e-9
+
+
+def test_the_way_to_go_leaves_out_classes_that_go_as_a_whole():
+    margins = torch.tensor([0.0, torch.nan, -torch.inf, -100.0])
+    aim = Aim(margins, 10, 0.1, before=torch.tensor([0.9, 0.8, 1.0]), random=True)
+    assert aim.distance(torch.tensor([3, 2, 0])) == pytest.approx((0.9 + 0.5) / 2)
+    assert replace(aim, before=torch.ones(1)).distance(torch.tensor([2])) == 0.0
 
 
 def test_it_lands_near_its_aim_and_keeps_the_rest(trained, asked):

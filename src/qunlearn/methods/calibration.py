@@ -60,6 +60,15 @@ class Aim:
         """The same as probabilities."""
         return self.margins.sigmoid()
 
+    def distance(self, forget: Tensor) -> float:
+        """How far the samples at these places were above their aims, in the mean.
+
+        Without classes that go as a whole: those lose all that they share, and fall by themselves.
+        """
+        aims = self.margins[forget]
+        above = (self.before - aims.sigmoid())[aims > -torch.inf]
+        return float(above.mean()) if len(above) else 0.0
+
 
 def find_aim(model: nn.Module, split: Split, unseen: Tensor, seed: int) -> Aim:
     """What a network that never saw the forget samples would make of them, as far as can be told.

@@ -44,6 +44,9 @@ PER_SHARE = 30
 PUSHES, TURNS = 64, 15
 """As many forget batches are wanted in all, but no sample has its turn more often for that."""
 
+ONE_TURN = 0.35
+"""How far samples come down, in their mean probability, if each has one turn in every epoch."""
+
 
 def _part_or_share(named: str) -> str:
     if not re.fullmatch(r"(held_out|test)(:0?\.\d+)?", named):
@@ -119,7 +122,7 @@ def enough(split: Split) -> int:
 def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Objective:
     """What a step learns: retain, and where a forget batch is due, push it down to its aim."""
     retaining = cross_entropy(job.fabric, model, job.loader(job.split.retain, config))
-    rounds = how_often(push.steps, config.epochs or EPOCHS)
+    rounds = how_often(push.steps, config.epochs or EPOCHS, push.aim.distance(job.split.forget))
     both = orthogonal(
         config.projector(job.model),
         retaining,
@@ -139,13 +142,19 @@ def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Obj
     )
 
 
-def how_often(forget_steps: int, epochs: int) -> int:
+def how_often(forget_steps: int, epochs: int, distance: float) -> int:
     """How many times per epoch each forget sample has its turn.
 
-    >>> how_often(14, 5), how_often(7, 5), how_often(1, 5)
-    (1, 2, 3)
+    Args:
+        forget_steps: How many forget batches there are.
+        epochs: How many epochs.
+        distance: How far the samples are above their aims at the start, as a mean probability.
+
+    >>> how_often(14, 5, 0.3), how_often(7, 5, 0.3), how_often(1, 5, 0.3), how_often(14, 5, 0.7)
+    (1, 2, 3, 2)
     """
-    return max(1, min(round(PUSHES / epochs / forget_steps), TURNS // epochs))
+    few = min(round(PUSHES / epochs / forget_steps), TURNS // epochs)
+    return max(1, few, round(distance / ONE_TURN))
 
 
 class Push:
