@@ -27,7 +27,7 @@ def asked(digits: Split) -> Split:
 @pytest.fixture(scope="session")
 def trained(digits: Split) -> nn.Module:
     """A 4-bit network that knows the digits; not to be changed."""
-    return train(fresh(0), digits, epochs=25, batch_size=30, lr=0.1, warmup=1)
+    return train(fresh(0), digits, epochs=40, batch_size=30, lr=0.1, warmup=1)
 
 
 @pytest.fixture(scope="session")

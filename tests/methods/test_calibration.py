@@ -133,12 +133,15 @@ def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
 
 def test_nothing_is_pushed_once_the_samples_together_are_down(trained, asked):
     model = copy.deepcopy(trained).train()
+    with torch.no_grad():  # so that it is unsure of all samples alike
+        model.fc.weight.zero_()
+        model.fc.bias.zero_()
     config = OeuConfig(batch_size=2 * len(asked.forget))
     job = Job(model, asked, make_fabric(ComputeConfig()))
     push = Push(job, config, find_aim(model, asked, asked.held_out, config.seed))
     above = torch.full((len(asked.data),), 0.0)  # one sample far above its aim, ...
     above[asked.forget[0]] = -20.0
-    for others, pushed in ((20.0, False), (0.0, True)):  # ... the others below theirs, or above
+    for others, pushed in ((20.0, False), (-20.0, True)):  # ... the others below theirs, or above
         margins = above.clone()
         margins[asked.forget[1:]] = others
         push.aim = replace(push.aim, margins=margins)
