@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from qunlearn.quant import QuantSpec, functional, fuse, fused, quantize, why_not
 
@@ -72,9 +74,9 @@ def test_the_kernel_is_really_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         return x * by
 
     def compiled(
-        function: object, tensors: Sequence[Tensor], numbers: object
+        function: object, tensors: Sequence[Tensor], numbers: object, example: fuse.Shape
     ) -> tuple[fuse.Holds, fuse.Made]:
-        holds, made = compile_(double, tensors, ())
+        holds, made = compile_(double, tensors, (), example)
         plain.clear()  # it was traced
 
         def noted(flat: list[Tensor]) -> Sequence[Tensor]:
@@ -157,21 +159,58 @@ def test_many_versions_of_a_kernel_can_be_had() -> None:
         torch.set_num_threads(threads)
 
 
-def test_one_version_serves_all_sizes_that_it_is_right_for() -> None:
+def test_one_version_serves_all_sizes_of_a_kind() -> None:
     scaled = fuse.kernel(dense=1)(lambda x, by: x * by)
     with fused():
-        for shape in [(64,), (9, 9), (3, 1000), (8, 8, 8, 8), (2, 5)]:
+        for shape in [(64,), (9, 9), (3, 1000), (8, 8, 8, 8), (2, 5), (2, 5000), (7, 9000)]:
             x, rows = torch.randn(shape), torch.rand(shape[0], *[1] * (len(shape) - 1))
             torch.testing.assert_close(scaled(x, rows[0].reshape(())), x * rows[0])
             torch.testing.assert_close(scaled(x, rows), x * rows)
-    # One for single numbers and one for rows; rows of one element are not compiled.
-    assert [len(versions) for versions in scaled.versions.values()] == [1, 1]
-    assert len(scaled.by_shape) == 9
+    assert {example for example, _ in scaled.versions} == {
+        *[(1009,), (8209,), (1048573,)],  # rows of one element are not compiled
+        *[(31, 37), (31, 8209), (1021, 8209)],
+    }
 
 
-def test_sizes_that_a_version_was_not_made_for_get_their_own() -> None:
-    halves = fuse.kernel(dense=1)(lambda x: x.reshape(2, -1).flip(0).reshape(-1))
+def test_what_was_computed_before_does_not_change_a_bit() -> None:
+    x, gradient = torch.randn(1 << 17), torch.randn(1 << 17)
+    given = (torch.tensor(0.15), torch.tensor(0.0), torch.tensor(1.0), -8, 7, True, False)
+    threads, found = torch.get_num_threads(), []
+    try:
+        torch.set_num_threads(16)  # so many that sizes decide who computes what
+        for first in (300, 5000, 1 << 17):
+            kernel = fuse.kernel(dense=2)(functional._round_back.plain)
+            kernel(x[:first].clone(), gradient[:first].clone(), *given, fused=True)
+            found.append(kernel(x, gradient, *given, fused=True)[1])
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_several_threads_may_compile_at_once() -> None:
+    def rounded(bits: int) -> Tensor:
+        kernel = fuse.kernel(dense=1)(functional._round.plain)
+        return kernel(x, torch.tensor(0.1), torch.tensor(0.0), 0, 2**bits - 1, fused=True)
+
+    x = torch.randn(400)
+    with ThreadPoolExecutor(4) as pool:
+        for bits, found in zip(range(2, 6), pool.map(rounded, range(2, 6)), strict=True):
+            torch.testing.assert_close(found, (10 * x).clamp(0, 2**bits - 1).round() / 10)
+
+
+def test_what_is_no_plain_memory_is_computed_as_written() -> None:
+    x, zero, step = torch.randn(600), torch.zeros(()), torch.tensor(0.2)
+    expected = functional._round(x, step, zero, -8, 7)
     with fused():
-        for count in (10, 12, 1000):
-            x = torch.randn(count)
-            torch.testing.assert_close(halves(x), torch.cat([x[count // 2 :], x[: count // 2]]))
+        functional._round(x, step, zero, -8, 7)
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            functional._round(x, torch.tensor(0.2, device="meta"), zero, -8, 7)
+        each = torch.func.vmap(lambda s: functional.uniform_quantize(x, s, 0, -8, 7))
+        torch.testing.assert_close(each(step.expand(3)), expected.expand(3, -1))
+        turned = functional._round(torch._neg_view(x), step, zero, -8, 8)
+        torch.testing.assert_close(turned, functional._round(-x, step, zero, -8, 8))
+        shaped = functional._round(x, step.reshape(1, 1), zero, -8, 7)
+        torch.testing.assert_close(shaped, expected.reshape(1, -1))
+        graph = make_fx(lambda x: functional._round(x, step, zero, -8, 7))(torch.ones(600))
+    torch.testing.assert_close(graph(x), expected)

@@ -67,9 +67,9 @@ def offset_quantize(
     Gradients to scale and offset go through the zero point, too, by the straight-through
     estimator, and are multiplied by `factor`. This is LSQ+.
     """
-    step, start = _step(scale.detach()), offset.detach()
-    free = _free_zero_point(start, step, low)
-    place = (step, free.clamp(low, high), free, start, _number(factor, step))
+    step = _step(scale.detach())
+    free = _free_zero_point(offset.detach(), step, low)
+    place = (step, free.clamp(low, high), free, _number(factor, step))
     return _apply(_OffsetQuantize, x, scale, offset, *place, low, high)
 
 
@@ -238,10 +238,10 @@ def _round_back(
 def _offset_back(
     x: Tensor,
     gradient: Tensor,
+    offset: Tensor,
     step: Tensor,
     zero: Tensor,
     free: Tensor,
-    start: Tensor,
     factor: Tensor,
     low: int,
     high: int,
@@ -249,7 +249,7 @@ def _offset_back(
     passed, steps, zeros = _round_back.plain(x, gradient, step, zero, factor, low, high, True, True)
     # Where it is not clipped, the zero point moves by -1/s with β, and by β/s² with s.
     moved = zeros * (free == zero) / step
-    return passed, steps + moved * start / step, -moved
+    return passed, steps + moved * offset / step, -moved
 
 
 def _where_positive(x: Tensor, value: Tensor) -> Tensor:
@@ -305,7 +305,6 @@ class _OffsetQuantize(_Rounding):
         step: Tensor,
         zero: Tensor,
         free: Tensor,
-        start: Tensor,
         factor: Tensor,
         low: int,
         high: int,
@@ -317,9 +316,9 @@ class _OffsetQuantize(_Rounding):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, offset, *place = _Rounding.saved(ctx, gradient)
         passed, scales, offsets = _offset_back(
-            x, gradient, *place, ctx.low, ctx.high, fused=ctx.fused
+            x, gradient, offset, *place, ctx.low, ctx.high, fused=ctx.fused
         )
-        return passed, _as(scales, scale), _as(offsets, offset), *repeat(None, 7)
+        return passed, _as(scales, scale), _as(offsets, offset), *repeat(None, 6)
 
 
 @kernel(dense=2)

@@ -12,6 +12,7 @@ memory, so that one compilation serves all shapes and layouts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,11 +21,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C._dynamo import guards
 from torch._C._functorch import is_functorch_wrapped_tensor
 
 PLAIN = (Tensor, nn.Parameter)
 """The kinds of tensors that are nothing but memory."""
+
+WORTH_IT = 1 << 8
+"""From how many elements on the compiled kernel is faster, in spite of what its call costs."""
+
+VERSIONS = 64
+"""How many versions of a kernel `torch.compile` may make."""
+
+Shape = tuple[int, ...]
+Holds = Callable[[Shape], bool]
+Made = Callable[[list[Tensor]], Sequence[Any]]
 
 _on: ContextVar[bool] = ContextVar("fused", default=False)
 
@@ -44,28 +54,6 @@ def is_fused() -> bool:
     return _on.get()
 
 
-@cache
-def why_not() -> str | None:
-    """Why this machine cannot compile kernels, in a few words; None if it can."""
-    try:
-        _, made = _compile(lambda x: x * 2 + 1, (torch.ones(8),), ())
-        made([torch.ones(9)])
-    except Exception as error:  # whatever is missing: a compiler, its headers, a place to write
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return next((line for line in lines if line.strip()), type(error).__name__)
-    return None
-
-
-WORTH_IT = 1 << 8
-"""From how many elements on the compiled kernel is faster, in spite of what its call costs."""
-
-VERSIONS = 64
-"""How many versions of a kernel `torch.compile` may make."""
-
-Holds = Callable[[tuple[int, ...]], bool]
-Made = Callable[[list[Tensor]], Any]
-
-
 class Kernel:
     """A pure function whose first `dense` arguments are alike in shape; the others are shared.
 
@@ -75,54 +63,55 @@ class Kernel:
 
     def __init__(self, function: Callable[..., Any], dense: int):
         self.plain, self.dense = function, dense
-        self.versions: dict[Any, list[tuple[Holds, Made]]] = {}
+        self.versions: dict[Any, tuple[Holds, Made]] = {}
         self.by_shape: dict[Any, Made] = {}
         self.elsewhere: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any, fused: bool | None = None) -> Any:
         """The function's value; the first (or only) result is laid out as the first argument."""
-        if not (is_fused() if fused is None else fused) or torch.compiler.is_compiling():
+        if not (is_fused() if fused is None else fused):
             return self.plain(*arguments)
         tensors = [a for a in arguments if isinstance(a, Tensor)]
         dense, shared = tensors[: self.dense], tensors[self.dense :]
-        first = dense[0]
-        count = first.numel()
-        by_row = [a for a in shared if a.numel() > 1]
-        if count < max(WORTH_IT, 2) or not _alike(dense) or not _rows(by_row, first):
-            return self.plain(*arguments)
-        shape = (first.shape[0], count // first.shape[0]) if by_row else (count,)
-        if min(shape) < 2:  # sizes of 1 are compiled otherwise
+        shape = _flat_shape(dense, shared)
+        if shape is None:
             return self.plain(*arguments)
         flat = [_over(a, shape, (*shape[1:], 1)) for a in dense] + [*map(_column, shared)]
         with torch.no_grad():
             found = self.compiled(shape, flat, arguments[len(tensors) :])
-        found[0] = _over(found[0], first.shape, first.stride())
-        return found if len(found) > 1 else found[0]
+        first = _over(found[0], dense[0].shape, dense[0].stride())
+        return (first, *found[1:]) if len(found) > 1 else first
 
-    def compiled(self, shape: tuple[int, ...], flat: list[Tensor], numbers: Any) -> list[Any]:
-        """What the compiled function gives for tensors of this shape."""
+    def compiled(self, shape: Shape, flat: list[Tensor], numbers: tuple[Any, ...]) -> Sequence[Any]:
+        """What the compiled function gives for flat tensors of this shape."""
         if flat[0].device.type != "cpu":
-            if self.elsewhere is None:
-                limit = torch._dynamo.config.recompile_limit
-                torch._dynamo.config.recompile_limit = max(limit, VERSIONS)
-                self.elsewhere = torch.compile(self.plain, dynamic=True, fullgraph=True)
-            return _listed(self.elsewhere(*flat, *numbers))
+            return self.by_torch(flat, numbers)
         kinds = (*((a.dtype, a.dim()) for a in flat), *numbers, torch.get_num_threads())
-        made = self.by_shape.get((shape, kinds)) or self.version(shape, kinds, flat, numbers)
-        self.by_shape[shape, kinds] = made
-        return list(made(flat))
+        made = self.by_shape.get((shape, kinds))
+        if made is None:
+            made = self.by_shape[shape, kinds] = self.version(shape, kinds, flat, numbers)
+        return made(flat)
 
-    def version(self, shape: tuple[int, ...], kinds: Any, flat: list[Tensor], numbers: Any) -> Made:
+    def version(self, shape: Shape, kinds: Any, flat: list[Tensor], numbers: Any) -> Made:
         """The compiled function for tensors of this shape, made if there is none."""
-        versions = self.versions.setdefault(kinds, [])
-        for holds, made in versions:
-            if holds(shape):
-                return made
-        holds, made = _compile(self.plain, flat, numbers)
-        if not holds(shape):
-            return lambda flat: _listed(self.plain(*flat, *numbers))
-        versions.append((holds, made))
-        return made
+        from torch._dynamo.convert_frame import compile_lock
+
+        example = _example(shape)
+        with compile_lock:  # the compiler is not made for several threads
+            if (example, kinds) not in self.versions:
+                self.versions[example, kinds] = _compile(self.plain, flat, numbers, example)
+        holds, made = self.versions[example, kinds]
+        return made if holds(shape) else lambda flat: _several(self.plain(*flat, *numbers))
+
+    def by_torch(self, flat: list[Tensor], numbers: tuple[Any, ...]) -> Sequence[Any]:
+        """The same by `torch.compile`, which knows other devices than the processor, too."""
+        if self.elsewhere is None:
+            limit = torch._dynamo.config.recompile_limit
+            torch._dynamo.config.recompile_limit = max(limit, VERSIONS)
+            self.elsewhere = torch.compile(self.plain, dynamic=True, fullgraph=True)
+        # Copies of what is shared: the compiler would look at what they are views of.
+        flat = [*flat[: self.dense], *(a.detach().clone() for a in flat[self.dense :])]
+        return _several(self.elsewhere(*flat, *numbers))
 
 
 def kernel(dense: int) -> Callable[[Callable[..., Any]], Kernel]:
@@ -130,68 +119,127 @@ def kernel(dense: int) -> Callable[[Callable[..., Any]], Kernel]:
     return lambda function: Kernel(function, dense)
 
 
+@cache
+def why_not() -> str | None:
+    """Why this machine cannot compile kernels, in a few words; None if it can."""
+    try:
+        tried = Kernel(lambda x, s, rows: (x * s - rows, (x * rows).sum_to_size(rows.shape)), 1)
+        for size in ((32, 40), (48, 32)):
+            given = torch.rand(size), torch.tensor(2.0), torch.rand(size[0], 1)
+            for ours, expected in zip(tried(*given, fused=True), tried.plain(*given), strict=True):
+                torch.testing.assert_close(ours, expected)
+    except Exception as error:  # whatever is missing: a compiler, its headers, a place to write
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return next((line for line in lines if line.strip()), type(error).__name__)
+    return None
+
+
 def _compile(
-    function: Callable[..., Any], tensors: Sequence[Tensor], numbers: Sequence[Any]
+    function: Callable[..., Any], tensors: Sequence[Tensor], numbers: Sequence[Any], example: Shape
 ) -> tuple[Holds, Made]:
     """What torch's compiler makes of a function of flat tensors, and for which sizes it is right.
 
     `torch.compile` makes the same, and spends 40 microseconds around each call of it, mostly to
     find out whether the tensors are such as it was made for. A kernel knows that.
+
+    Args:
+        function: Takes the tensors, then the numbers.
+        tensors: Tensors such as it will be given.
+        numbers: Become part of the code.
+        example: The sizes that the code is made for; others work if it so happens.
     """
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.decomposition import select_decomp_table
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    def whole(*tensors: Tensor) -> Any:
-        return _listed(function(*tensors, *numbers))
+    def whole(*tensors: Tensor) -> Sequence[Any]:
+        return _several(function(*tensors, *numbers))
 
-    # Two sizes that are the same would be taken for one.
     shape = tensors[0].shape
-    square = len(shape) == 2 and shape[0] == shape[1]
-    like = [
-        a.new_zeros(shape[0], shape[1] + 1) if square and a.shape == shape else a for a in tensors
+    sizes = [
+        () if not a.dim() else example if a.shape == shape else (example[0], 1) for a in tensors
     ]
+    like = [a.new_empty(size) for a, size in zip(tensors, sizes, strict=True)]
     written = torch.func.functionalize(whole, remove="mutations_and_views")
     graph = make_fx(written, select_decomp_table(), tracing_mode="symbolic")(*like)
     inputs = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
-    with torch._inductor.config.patch(size_asserts=False):  # it is called with nothing else
+    # It is called with nothing else; and its cache would not tell small examples from large ones.
+    with torch._inductor.config.patch(size_asserts=False, fx_graph_cache=False):
         made = compile_fx_inner(graph, inputs)
-    sizes = [size.node.expr for size in inputs[0].shape]
+    names = [size.node.expr for size in inputs[0].shape]
     guards = [guard.expr for guard in inputs[0].fake_mode.shape_env.guards]
 
-    def holds(shape: tuple[int, ...]) -> bool:
-        return all(guard.subs(zip(sizes, shape, strict=True)) == True for guard in guards)  # noqa: E712
+    def holds(shape: Shape) -> bool:
+        return all(guard.subs(zip(names, shape, strict=True)) == True for guard in guards)  # noqa: E712
 
     return holds, made
 
 
-def _listed(found: Any) -> list[Any]:
-    return [found] if isinstance(found, Tensor) else list(found)
+def _example(shape: Shape) -> Shape:
+    """The sizes that stand for a shape when it is compiled.
+
+    The compiler looks at sizes to decide on threads and on the order of sums. What was computed
+    first must not decide that, or a run that goes on would not be the same to the last bit. All
+    sizes here are prime: equal ones would be taken for one.
+    """
+    long, large = shape[-1] > 4096, math.prod(shape) > 1 << 15
+    if len(shape) == 1:
+        return (1048573,) if large else (8209,) if long else (1009,)
+    return (1021 if large else 31, 8209 if long else 1031 if large else 37)
 
 
-def _alike(tensors: Sequence[Tensor]) -> bool:
-    """Whether the tensors fill their memory, all in the same order."""
-    if any(type(t) not in PLAIN or is_functorch_wrapped_tensor(t) or t.is_meta for t in tensors):
-        return False  # they have no memory
-    first = tensors[0]
+def _several(found: Any) -> Sequence[Any]:
+    return (found,) if isinstance(found, Tensor) else found
+
+
+def _flat_shape(dense: Sequence[Tensor], shared: Sequence[Tensor]) -> Shape | None:
+    """The tensors' shape as a run of memory, or as rows of it; None if they are not such."""
+    first = dense[0]
+    count = first.numel()
+    if count < max(WORTH_IT, 2) or _watched() or not _plain((*dense, *shared)):
+        return None
     layouts = (torch.contiguous_format, torch.channels_last)[: 2 if first.dim() == 4 else 1]
-    return any(all(t.is_contiguous(memory_format=layout) for t in tensors) for layout in layouts)
-
-
-def _rows(shared: Sequence[Tensor], first: Tensor) -> bool:
-    """Whether each of some tensors has one number for each row of `first`."""
+    if not any(all(t.is_contiguous(memory_format=each) for t in dense) for each in layouts):
+        return None
+    if all(a.numel() == 1 and a.dim() <= first.dim() for a in shared):
+        return (count,)
     rows = (*first.shape[:1], *[1] * (first.dim() - 1))
-    return all(tuple(a.shape) == rows for a in shared)
+    if any(a.numel() > 1 and tuple(a.shape) != rows for a in shared):
+        return None
+    shape = (first.shape[0], count // first.shape[0])
+    return shape if min(shape) > 1 else None  # sizes of 1 are compiled otherwise
+
+
+def _watched() -> bool:
+    """Whether somebody writes down what torch computes: compiled code would not show up there."""
+    c: Any = torch._C
+    return bool(
+        torch.compiler.is_compiling() or c._len_torch_dispatch_stack() or c._get_tracing_state()
+    )
+
+
+def _plain(tensors: Sequence[Tensor]) -> bool:
+    """Whether the tensors are nothing but memory, all on one device."""
+    device = tensors[0].device
+    return device.type != "meta" and all(
+        type(t) in PLAIN
+        and t.device == device
+        and not is_functorch_wrapped_tensor(t)
+        and not t.is_neg()
+        for t in tensors
+    )
 
 
 def _over(x: Tensor, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
     """The memory of `x` with another shape; no view, since the compiler would look at its base."""
+    from torch._C._dynamo import guards
+
     call: Any = guards._reinterpret_tensor  # type: ignore[attr-defined]  # what compiled code calls
     return call(x, tuple(shape), tuple(strides), 0)  # type: ignore[no-any-return]
 
 
 def _column(value: Tensor) -> Tensor:
     """A shared tensor as one number or as a column."""
-    if not value.dim() and not value.requires_grad and not value._is_view():
-        return value
-    return value.detach().reshape((-1, 1) if value.numel() > 1 else ()).clone()
+    if value.numel() == 1:
+        return value.reshape(()) if value.dim() else value
+    return value.reshape(-1, 1).contiguous()
