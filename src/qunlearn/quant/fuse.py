@@ -139,8 +139,8 @@ def _compile(
 ) -> tuple[Holds, Made]:
     """What torch's compiler makes of a function of flat tensors, and for which sizes it is right.
 
-    `torch.compile` makes the same, and spends 40 microseconds around each call of it, mostly to
-    find out whether the tensors are such as it was made for. A kernel knows that.
+    `torch.compile` makes the same, and finds out at each call whether the tensors are such as it
+    was made for. A kernel knows that; docs/performance.md has what it gains.
 
     Args:
         function: Takes the tensors, then the numbers.
