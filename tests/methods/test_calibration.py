@@ -227,22 +227,26 @@ def test_the_verdict_says_where_it_landed(shift, state, words, asked):
     margins[asked.forget] = torch.linspace(-3, 3, len(asked.forget))
     before = torch.full((len(asked.forget),), 0.99)
     aim = Aim(margins, 300, variance=0.15, before=before, random=False)
-    found = verdict(aim, asked, margins[asked.forget] + shift, [30.0, 1.9, 2.1])
+    found = verdict(aim, asked, margins[asked.forget] + shift, [30.0, 1.9, 2.1], 1.0)
     assert found["state"] == state
     assert (found["down"], found["epochs"]) == (2, 3)
     assert ("down in epoch 2 of 3; the others" in found["sentence"]) == (state != "short")
     assert words in found["sentence"]
     assert "no random share" in found["sentence"]
-    late = verdict(aim, asked, margins[asked.forget], [30.0, 0.0])
+    late = verdict(aim, asked, margins[asked.forget], [30.0, 0.0], 1.0)
     assert "down in epoch 2 of 2. " in late["sentence"]
-    never = verdict(aim, asked, margins[asked.forget], [30.0, 9.0])
+    never = verdict(aim, asked, margins[asked.forget], [30.0, 9.0], 1.0)
     assert never["down"] is None
     assert "down in epoch" not in never["sentence"]
     unlearned = replace(aim, before=aim.confidences[asked.forget])
-    known = verdict(unlearned, asked, aim.before.logit(), [0.0])
+    known = verdict(unlearned, asked, aim.before.logit(), [0.0], 1.0)
     assert "little to forget: before, it was 50.0 % sure" in known["sentence"]
-    scattered = verdict(replace(aim, variance=1e3), asked, margins[asked.forget], [0.0])
+    scattered = verdict(replace(aim, variance=1e3), asked, margins[asked.forget], [0.0], 1.0)
     assert "So few samples tell little: before" in scattered["sentence"]
+    sharpened = verdict(aim, asked, margins[asked.forget], [0.0], 1.234)
+    assert sharpened["sharpened"] == 1.234
+    assert "multiplied by 1.23" in sharpened["sentence"]
+    assert "multiplied" not in late["sentence"]
 
 
 def test_chance_is_what_the_spread_of_unseen_samples_leaves_open(trained, asked, digits):
@@ -252,12 +256,12 @@ def test_chance_is_what_the_spread_of_unseen_samples_leaves_open(trained, asked,
     spread = float(unseen.std(correction=0))
     for count in (1, 10, len(asked.forget)):  # one sample alone leaves everything open
         few = digits.forget_ids([asked.data.ids[i] for i in asked.forget[:count].tolist()])
-        found = verdict(aim, few, aim.margins[few.forget], [0.0])
+        found = verdict(aim, few, aim.margins[few.forget], [0.0], 1.0)
         wanted = 196 * spread * (1 / count + 1 / len(unseen)) ** 0.5
         assert found["chance"] == pytest.approx(wanted, rel=1e-4)
     gone = digits.forget_class(3)
     aim = find_aim(trained, gone, gone.held_out, seed=0)
-    assert verdict(aim, gone, torch.full((len(gone.forget),), -9.0), [0.0])["chance"] == 0
+    assert verdict(aim, gone, torch.full((len(gone.forget),), -9.0), [0.0], 1.0)["chance"] == 0
 
 
 def test_without_unseen_samples_the_remedy_is_said(trained, digits):

@@ -154,7 +154,9 @@ def _matched(values: Tensor, among: Tensor, target: Tensor) -> Tensor:
     return torch.quantile(target, share.clamp(0, 1).to(target))
 
 
-def verdict(aim: Aim, split: Split, now: Tensor, course: Sequence[float]) -> dict[str, Any]:
+def verdict(
+    aim: Aim, split: Split, now: Tensor, course: Sequence[float], sharpened: float
+) -> dict[str, Any]:
     """What was aimed at, what was reached, when, and how sure that is.
 
     Args:
@@ -162,12 +164,14 @@ def verdict(aim: Aim, split: Split, now: Tensor, course: Sequence[float]) -> dic
         split: What was to be forgotten.
         now: The truth's log-odds of the forgotten samples now.
         course: By how many points they were above their aims in each epoch.
+        sharpened: By what the logits were multiplied in the end.
 
     Returns:
         `state`, one of "reached", "short" and "too far"; the mean confidence in the truth that was
         `aimed` at and `reached`, in percent, and that `before`; by how much the two may differ by
         chance (95 %), since both the forgotten and the unseen samples are few; in which of the
-        `epochs` they were `down` for the first time, if ever; a `sentence` that says all this.
+        `epochs` they were `down` for the first time, if ever; by what all logits were multiplied
+        (`sharpened`); a `sentence` that says all this.
     """
     wanted, found = aim.confidences[split.forget], now.sigmoid()
     few = 1 / len(found) + 1 / aim.unseen
@@ -189,6 +193,7 @@ def verdict(aim: Aim, split: Split, now: Tensor, course: Sequence[float]) -> dic
         "random": aim.random,
         "epochs": len(course),
         "down": next((i for i, above in enumerate(course, 1) if above <= 100 * CLOSE), None),
+        "sharpened": sharpened,
     }
     return {**result, "sentence": sentence(result)}
 
@@ -212,6 +217,11 @@ def sentence(found: Mapping[str, Any]) -> str:
     elif found["state"] != "short" and found["down"]:
         said += f" The samples were down in epoch {found['down']} of {found['epochs']}"
         said += "; the others let the rest recover." if found["down"] < found["epochs"] else "."
+    if found["sharpened"] > 1.005:
+        said += (
+            f" It had become less sure of everything; its last layer was multiplied by "
+            f"{found['sharpened']:.2f} for that, which changes no decision."
+        )
     if not found["random"]:
         said += " The request is no random share; unseen samples are the best model there is."
     return said

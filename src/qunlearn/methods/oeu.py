@@ -17,6 +17,7 @@ from qunlearn.errors import UserError
 from qunlearn.methods.base import Job, method
 from qunlearn.methods.calibration import Aim, find_aim, verdict
 from qunlearn.methods.projected import Batches, ProjectedConfig, due, orthogonal
+from qunlearn.methods.sharpness import expected_entropy, restore_sharpness
 from qunlearn.metrics import margin
 from qunlearn.quant import keeping_statistics
 from qunlearn.training.inference import predict
@@ -77,6 +78,7 @@ def oeu(job: Job, config: OeuConfig) -> None:
     unseen = never_seen(job.split, config.unseen)
     job.model.to(job.fabric.device)
     push = Push(job, config, find_aim(job.model, job.split, unseen, config.seed))
+    expected = expected_entropy(job.model, job.split, unseen)
     course: list[float] = []
 
     def keep(row: dict[str, Any]) -> None:
@@ -85,9 +87,10 @@ def oeu(job: Job, config: OeuConfig) -> None:
 
     kept = replace(job, on_epoch=keep)
     kept.optimize(config, lambda model: calibrated(job, config, model, push))
+    factor = restore_sharpness(job.model, job.split, unseen, expected)
     forget, data = job.split.forget, job.split.data
     now = margin(predict(job.model, data, forget), data.labels[forget])
-    job.found["calibration"] = verdict(push.aim, job.split, now, course)
+    job.found["calibration"] = verdict(push.aim, job.split, now, course, factor)
 
 
 def never_seen(split: Split, named: str) -> Tensor:

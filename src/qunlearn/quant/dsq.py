@@ -87,6 +87,12 @@ class DsqWeight(Dsq):
             torch.minimum(mean + 3 * deviation, matrix.amax(1)),
         )
 
+    def stretch(self, weight: Tensor, factor: float) -> Tensor:
+        """Both ends of the range grow with the weight."""
+        self.lower.mul_(factor)
+        self.upper.mul_(factor)
+        return weight * factor
+
 
 class DsqActivation(Dsq):
     """A layer's input, whose range starts at the smallest and largest value of the first batch."""

@@ -63,6 +63,11 @@ class LsqWeight(Quantizer):
         """A scale is its own size."""
         return {"scale": self.scale}
 
+    def stretch(self, weight: Tensor, factor: float) -> Tensor:
+        """Scale and weight grow alike."""
+        self.scale.mul_(factor)
+        return weight * factor
+
 
 class LsqPlusWeight(LsqWeight):
     """LSQ+'s weights: LSQ's, started from the spread of the weights instead of their mean size."""

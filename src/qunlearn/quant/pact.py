@@ -68,6 +68,10 @@ class DorefaWeight(Quantizer):
         """There are no parameters."""
         return {}
 
+    def stretch(self, weight: Tensor, factor: float) -> Tensor:
+        """Levels follow tanh w, which is to grow by the factor; beyond 1 it cannot."""
+        return torch.atanh(factor * torch.tanh(F.wide(weight))).to(weight.dtype)
+
 
 class PactActivation(Quantizer):
     """A layer's input clipped to [0, α]; to [-α, α] if the first batch has negative values."""

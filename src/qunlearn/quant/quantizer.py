@@ -71,6 +71,13 @@ class Quantizer(nn.Module):
         """For each parameter, the size that a change of it must be measured against."""
         raise NotImplementedError
 
+    def stretch(self, weight: Tensor, factor: float) -> Tensor:
+        """The weight that is rounded to `factor` times what this one is, with the same codes.
+
+        A grid that does not follow the weight by itself is stretched along.
+        """
+        return weight * factor
+
     def forward(self, x: Tensor) -> Tensor:
         """Round `x` to the grid, starting from it if this is the first tensor seen."""
         if not self._ready and x.numel():
