@@ -200,3 +200,11 @@ def test_what_cannot_be_audited_is_said(qunlearn, run_folder, runs):
     code, _, err = qunlearn("audit", "bytes", runs / "ft")
     assert (code, "bytes" in err) == (2, True)
     assert not (runs / "ft" / AUDIT).exists()
+
+
+def test_without_few_bit_weights_there_is_nothing_to_audit(qunlearn, tmp_path):
+    train_run(TrainConfig.parse(SMALL | {"epochs": 1, "weight_bits": 32}), tmp_path / "o")
+    asked = {"run": tmp_path / "o", "random": 0.1, "method": "ga", "threads": 1}
+    forget_run(ForgetConfig.parse(asked), tmp_path / "ga")
+    code, _, err = qunlearn("audit", "bits", tmp_path / "ga")
+    assert (code, "are in full precision" in err, err.count("\n")) == (2, True, 1)

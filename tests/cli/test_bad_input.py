@@ -37,6 +37,8 @@ def refuse(qunlearn, tmp_path, *words):
         ("first-last-bits", "0", "first_last_bits = '0' .* 2 to 8"),
         ("width", "0", "width = '0' .* more than 0"),
         ("epochs", "0", "epochs = '0'"),
+        ("seed", "99999999999999999999", "seed = '99999999999999999999'"),
+        ("threads", "99999999999", "threads = '99999999999'"),
         ("epochs", "many", "epochs = 'many' .* whole number"),
         ("warmup", "2", "warmup = '2' .* fewer than the 2 epochs"),
         ("batch-size", "1", "batch size of 1 .* 4 or more"),
@@ -135,3 +137,35 @@ def test_what_is_not_a_run(qunlearn, tmp_path):
     for command in ("evaluate", "describe"):
         assert "no run folder" in refuse(qunlearn, tmp_path, command, tmp_path / "none")
         assert "is not a run" in refuse(qunlearn, tmp_path, command, tmp_path)
+
+
+def test_a_module_that_cannot_be_imported_is_the_users(qunlearn, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine_is_wrong.py").write_text("def net(:\n")
+    said = refuse(
+        qunlearn, tmp_path, "train", *WORDS, "--model", "mine_is_wrong:net", "--out", tmp_path / "r"
+    )
+    assert "cannot be imported: SyntaxError" in said
+
+
+def test_unseen_samples_that_are_not_there_are_missed_before_anything_is_written(
+    qunlearn, tmp_path, run_folder
+):
+    share = ("--set", "unseen=held_out:0.001")
+    words = ("forget", run_folder, "--random", 0.1, *share, "--threads", 1, "--out", tmp_path / "r")
+    assert "There are no held-out:0.001 samples" in refuse(qunlearn, tmp_path, *words)
+
+
+def test_a_setting_of_a_method_is_no_code_of_ones_own(qunlearn, tmp_path, run_folder):
+    file = tmp_path / "c.toml"
+    for methods, is_code in (("oeu[unseen=test:0.2]", False), ("mine:method[lr=1]", True)):
+        file.write_text(f'run = "{run_folder}"\nmethods = "{methods}"\n')
+        said = refuse(qunlearn, tmp_path, "compare", "--config", file, "--out", tmp_path / "out")
+        assert ("code of your own" in said) == is_code, said  # what else is said: nothing to forget
+
+
+def test_a_wrong_name_in_a_file_of_ones_own_is_named_when_resuming_too(qunlearn, tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text("epoch = 1\n")
+    words = ("train", *WORDS, "--config", file, "--resume", "--out", tmp_path / "r")
+    assert "Unknown setting 'epoch'" in refuse(qunlearn, tmp_path, *words)

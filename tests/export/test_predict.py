@@ -1,6 +1,7 @@
 """`qunlearn predict`: image files through an exported file."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,7 +71,16 @@ def test_bad_input_is_named(qunlearn, file, tmp_path):
     text.write_text("no image")
     bare = tmp_path / "bare.onnx"
     export_onnx(torch.nn.Flatten(), bare, torch.randn(4, 1, 2, 2))
+    split = qu.Split.make(qu.load_dataset("digits", subset=50))
+    floats = replace(split.data, images=split.data.images.float())
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    export_onnx(net, tmp_path / "floats.onnx", qu.Split.make(floats))
+    four = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(256, 10))
+    about = {"classes": ["a"] * 10, "mean": [0.5] * 4, "std": [0.5] * 4}
+    export_onnx(four, tmp_path / "four.onnx", torch.randn(4, 4, 8, 8), about=about)
     for words, says in (
+        ((tmp_path / "floats.onnx", image), "takes floating-point images"),
+        ((tmp_path / "four.onnx", image), "takes images of 4 channels"),
         ((file, text), "t.png' cannot be read"),
         ((file, tmp_path / "none.png"), "There is no image"),
         ((text, image), "is not an ONNX file"),

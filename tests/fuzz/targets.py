@@ -33,7 +33,7 @@ from qunlearn.methods.forget import forget_run, recipe_of
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, describe
 from qunlearn.report import report_folder
-from qunlearn.report.gather import labels_of, outputs_of
+from qunlearn.report.gather import outputs_of
 from qunlearn.store.download import fetch_archive
 from qunlearn.store.run import Run
 from qunlearn.store.weights import read_tensors
@@ -44,7 +44,7 @@ from qunlearn.study.source import Source
 from qunlearn.training.check import check_run
 from qunlearn.training.checkpoint import load, model_with
 from qunlearn.training.config import TrainConfig
-from qunlearn.training.evaluate import data_config, measured_before, split_of
+from qunlearn.training.evaluate import data_config, labels_of, measured_before, split_of
 from qunlearn.training.train import train_run
 
 

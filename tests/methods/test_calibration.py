@@ -264,6 +264,18 @@ def test_chance_is_what_the_spread_of_unseen_samples_leaves_open(trained, asked,
     assert verdict(aim, gone, torch.full((len(gone.forget),), -9.0), [0.0], 1.0)["chance"] == 0
 
 
+def test_classes_that_are_gone_show_nothing_to_later_requests(digits):
+    gone = digits.forget_class(3)
+    labels = gone.data.labels
+    for split in (gone, gone.forget_random(0.2)):
+        for part in ("held_out", "test"):
+            rows = getattr(split, part)
+            assert torch.equal(never_seen(split, part), rows[labels[rows] != 3])
+    few = replace(gone, held_out=gone.held_out[labels[gone.held_out] == 3])
+    with pytest.raises(UserError, match="no held-out samples"):
+        never_seen(few, "held_out")
+
+
 def test_without_unseen_samples_the_remedy_is_said(trained, digits):
     data = digits.data
     ids = [data.ids[int(row)] for row in digits.train]

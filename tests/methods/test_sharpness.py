@@ -127,15 +127,6 @@ def test_where_it_cannot_be_done_nothing_is_changed(reason, trained, asked):
         assert torch.equal(value, before[name])
 
 
-def test_classes_that_are_gone_do_not_count(trained, digits):
-    gone = digits.forget_class(3)
-    labels = gone.data.labels
-    kept = gone.held_out[labels[gone.held_out] != 3]
-    less = len(gone.retain) / (len(gone.retain) + len(gone.forget))
-    wanted = mean_entropy(trained, gone, kept) * less**-LEARNING
-    assert expected_entropy(trained, gone, gone.held_out) == pytest.approx(wanted)
-
-
 def test_forgetting_ends_as_sure_of_unseen_samples_as_expected(trained, asked):
     result = forget(trained, asked, epochs=2)
     expected = expected_entropy(trained, asked, asked.held_out)

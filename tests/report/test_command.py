@@ -3,9 +3,16 @@
 import json
 
 import pytest
+import torch
 from report.made_up import comparison, table
 
 from qunlearn.cli.main import main
+from qunlearn.methods.config import ForgetConfig
+from qunlearn.methods.forget import forget_run
+from qunlearn.report.run import report_run, retrain_of
+from qunlearn.store.run import Run
+from qunlearn.training.checkpoint import load
+from qunlearn.training.evaluate import predictions, split_of
 
 
 def call(capsys, *words):
@@ -30,3 +37,25 @@ def test_a_folder_that_is_neither_gets_one_sentence(tmp_path, capsys):
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "neither a run nor a comparison" in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_retrain_without_all_requests_at_once_is_compared_sample_by_sample(run_folder, tmp_path):
+    split = split_of(Run.open(run_folder))
+    asked = [split.data.ids[row] for row in split.train[:30].tolist()]
+    for name, ids in (("first", asked[:10]), ("second", asked[10:]), ("both", asked[::-1])):
+        (tmp_path / f"{name}.txt").write_text("\n".join(ids))
+    for out, origin, ids, method in (
+        ("one", run_folder, "first", "ga"),
+        ("two", tmp_path / "one", "second", "ga"),
+        ("retrain", run_folder, "both", "retrain"),
+    ):
+        wanted = {"run": origin, "ids": tmp_path / f"{ids}.txt", "method": method, "threads": 1}
+        forget_run(ForgetConfig.parse(wanted), tmp_path / out)
+    run = Run.open(tmp_path / "two")
+    split = split_of(run)
+    found = retrain_of(tmp_path / "retrain", run, split).outputs
+    expected = predictions(load(tmp_path / "retrain"), split)
+    assert found.keys() == expected.keys() >= {"forget", "forget_1", "retain", "test"}
+    for part, rows in expected.items():
+        torch.testing.assert_close(found[part], rows, rtol=1e-4, atol=1e-4)
+    assert report_run(tmp_path / "two", reference=tmp_path / "retrain").is_file()

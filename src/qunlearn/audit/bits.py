@@ -26,6 +26,7 @@ from qunlearn.quant.layers import QuantLayer
 from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import Header, load
 from qunlearn.training.evaluate import (
+    check_present,
     check_reference,
     check_test,
     evaluate,
@@ -80,9 +81,15 @@ def audit_bits(
             "a quantized one."
         )
     check_test(split)
+    check_present(run, split)
     if reference is not None:
         check_reference(run, split, Run.open(reference))
     model = load(path, factory)
+    if not codes_of(model):
+        raise UserError(
+            f"The weights of {str(path)!r} are in full precision, so that they have no bits to "
+            "change; name a run with few-bit weights."
+        )
     origin = origin_of(run)
     found: dict[str, Any] = {
         "changed": None if origin is None else changed_codes(load(origin.path, factory), model),

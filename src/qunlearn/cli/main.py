@@ -59,6 +59,8 @@ def main(arguments: list[str] | None = None) -> None:
     except MemoryError:
         code = _say("There is not enough memory; use a smaller data set or network.", 1)
     except Exception as error:
+        if "allocate memory" in str(error) and isinstance(error, RuntimeError):  # torch's own
+            sys.exit(_say("There is not enough memory; use a smaller data set or network.", 1))
         if not hasattr(error, "format_message"):  # typer's own, about the words of the call
             raise
         message = " ".join(error.format_message().split())

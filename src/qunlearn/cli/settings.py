@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,9 +48,10 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
         def called(**given: Any) -> None:
             file: Path | None = given.pop("config")
             names = [*kind.model_fields, *(p.name for p in own)]
-            if given.get("resume"):
-                file = file or interrupted(given, kind)
-            written = settings_in(file, names, begun=bool(given.get("resume"))) if file else {}
+            begun = bool(given.get("resume")) and file is None
+            if begun:
+                file = interrupted(given, kind)
+            written = settings_in(file, names, begun) if file else {}
             # A flag that was given wins over the file, which wins over the default.
             both = kind.joined(written, _set(given))
             _refuse_code_in(file, {k: v for k, v in written.items() if not given.get(k)})
@@ -102,7 +104,8 @@ def interrupted(given: Mapping[str, Any], kind: type[Config]) -> Path | None:
 def _refuse_code_in(file: Path | None, written: Mapping[str, Any]) -> None:
     """A file never decides which code is run: `package.module:name` has to be typed."""
     for name in ("model", "method", "methods"):
-        if ":" in str(written.get(name, "")):
+        named = re.sub(r"\[.*?\]", "", str(written.get(name, "")))  # without a variant's settings
+        if ":" in named:
             raise UserError(
                 f"The file {str(file)!r} asks to run code of your own, {name} = {written[name]!r}; "
                 f"to allow it, say so with --{name} {written[name]}."

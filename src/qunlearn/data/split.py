@@ -257,6 +257,8 @@ class Split:
     @property
     def whole_classes(self) -> bool:
         """Whether nothing is retained of any class that the last request asks to forget."""
+        if not len(self.forget):  # erased: what was asked is all that is known
+            return self.requests[-1].kind == "class"
         labels = self.data.labels
         return not bool(torch.isin(labels[self.forget], labels[self.retain]).any())
 

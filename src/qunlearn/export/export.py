@@ -212,7 +212,13 @@ def _inputs(samples: Split | Tensor, most: int) -> tuple[Tensor, dict[str, Any]]
     index = samples.test if len(samples.test) else samples.held_out
     # Evenly spaced: some sources are sorted by class.
     index = index[torch.linspace(0, len(index) - 1, min(most, len(index))).round().long()]
-    described = {"dataset": data.name, "classes": data.classes, "mean": data.mean, "std": data.std}
+    described = {
+        "dataset": data.name,
+        "classes": data.classes,
+        "mean": data.mean,
+        "std": data.std,
+        "pixels": str(data.images.dtype).removeprefix("torch."),
+    }
     return data.normalise(data.images[index]), described
 
 

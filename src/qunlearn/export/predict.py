@@ -28,6 +28,16 @@ def predict_images(file: Path, images: Sequence[Path]) -> list[Shares | UserErro
             f"The file {str(file)!r} does not say its classes or how to normalise; export it from "
             "a run, or in Python with a split."
         )
+    if network.about.get("pixels", "uint8") != "uint8":
+        raise UserError(
+            f"The network in {str(file)!r} takes floating-point images, and image files do not say "
+            "in which unit; run it on your own arrays."
+        )
+    if network.input.shape[1] not in (1, 3):
+        raise UserError(
+            f"The network in {str(file)!r} takes images of {network.input.shape[1]} channels, and "
+            "image files have 1 or 3 here; run it on your own arrays."
+        )
     with as_written(file):
         return [_shares(network, image) for image in images]
 

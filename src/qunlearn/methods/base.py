@@ -16,7 +16,7 @@ from qunlearn.data import Loader, Split
 from qunlearn.data.draw import generator
 from qunlearn.metrics import accuracy
 from qunlearn.registry import Registry
-from qunlearn.training.config import Config, OptimizerConfig
+from qunlearn.training.config import LARGEST_SEED, Config, OptimizerConfig
 from qunlearn.training.inference import predict
 from qunlearn.training.loop import Objective, cross_entropy, optimize
 from qunlearn.training.resume import Keeper
@@ -47,7 +47,12 @@ class MethodConfig(Config):
     """The settings that all methods share; `search` says which are tuned, and where."""
 
     search: ClassVar[Mapping[str, Range]] = {}
-    seed: int = Field(0, ge=0, description="Seed of everything that the method draws.")
+    seed: int = Field(
+        0, ge=0, le=LARGEST_SEED, description="Seed of everything that the method draws."
+    )
+
+    def check(self, split: Split) -> None:
+        """Raise if the settings cannot be met with these samples, before anything is written."""
 
 
 class SgdConfig(OptimizerConfig, MethodConfig):

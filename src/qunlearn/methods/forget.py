@@ -291,6 +291,7 @@ def _check(model: nn.Module, split: Split, config: MethodConfig, processes: int 
         )
     if split.data.num_classes < 2:
         raise UserError("With a single class there is nothing to forget; use two or more.")
+    config.check(split)
     optimizer = config if isinstance(config, OptimizerConfig) else OptimizerConfig()
     check_fits(model, split.data, split.retain, optimizer, processes)
     Loader(split.data, split.forget, optimizer.batch_size, world=processes)

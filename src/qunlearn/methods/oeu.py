@@ -70,6 +70,10 @@ class OeuConfig(ProjectedConfig):
         "either, as test:0.2.",
     )
 
+    def check(self, split: Split) -> None:
+        """Raise if there are no such samples."""
+        never_seen(split, self.unseen)
+
 
 @method("oeu", config=OeuConfig, source="the paper in CITATION.cff, calibrated by qunlearn")
 def oeu(job: Job, config: OeuConfig) -> None:
@@ -94,13 +98,18 @@ def oeu(job: Job, config: OeuConfig) -> None:
 
 
 def never_seen(split: Split, named: str) -> Tensor:
-    """Where the samples are that show what unseen data looks like."""
+    """Where the samples are that show what unseen data looks like.
+
+    Those of a class that is forgotten as a whole, now or before, show nothing.
+    """
     parts = {"held_out": split.held_out, "test": split.test}
     name, _, share = named.partition(":")
     rows = parts[name]
     if share:
         chosen = shuffled([split.data.ids[row] for row in rows.tolist()], "unseen")
         rows = rows[sorted(chosen[: round(float(share) * len(rows))])]
+    labels = split.data.labels
+    rows = rows[torch.isin(labels[rows], labels[split.retain])]
     if not len(rows):
         others = [f"--set unseen={other}" for other, part in parts.items() if len(part)]
         raise UserError(

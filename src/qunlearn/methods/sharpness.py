@@ -32,7 +32,8 @@ def expected_entropy(model: nn.Module, split: Split, unseen: Tensor) -> float:
     It is that of the network before it forgets, and grows with less data as errors do.
     """
     less = len(split.retain) / (len(split.retain) + len(split.forget))
-    return float(entropy(_predicted(model, split, unseen)).mean()) * float(less**-LEARNING)
+    logits = predict(model, split.data, unseen)
+    return float(entropy(logits).mean()) * float(less**-LEARNING)
 
 
 def restore_sharpness(model: nn.Module, split: Split, unseen: Tensor, wanted: float) -> float:
@@ -45,14 +46,14 @@ def restore_sharpness(model: nn.Module, split: Split, unseen: Tensor, wanted: fl
     Returns:
         The factor; 1 if nothing was changed.
     """
-    logits = _predicted(model, split, unseen)
+    logits = predict(model, split.data, unseen)
     factor = missing_factor(logits, wanted)
     layers = [m for m in model.modules() if type(m) in (*QUANTIZED, *QUANTIZED.values())]
     if factor == 1 or not layers or not layers[-1].weight.requires_grad:
         return 1.0
     before = {name: value.clone() for name, value in layers[-1].state_dict().items()}
     multiply(layers[-1], factor)
-    error = (_predicted(model, split, unseen) - factor * logits).abs().max()
+    error = (predict(model, split.data, unseen) - factor * logits).abs().max()
     if not error <= CLOSE * logits.abs().max():
         layers[-1].load_state_dict(before)
         return 1.0
@@ -85,9 +86,3 @@ def multiply(layer: Any, factor: float) -> None:
     layer.weight.copy_(stretch(layer.weight, factor))
     if layer.bias is not None:
         layer.bias.mul_(factor)
-
-
-def _predicted(model: nn.Module, split: Split, unseen: Tensor) -> Tensor:
-    """The logits on unseen samples of the classes that are retained."""
-    labels = split.data.labels
-    return predict(model, split.data, unseen[torch.isin(labels[unseen], labels[split.retain])])

@@ -96,6 +96,11 @@ def _call_factory(path: str, classes: int) -> nn.Module:
             f"The model factory {path!r} cannot be found: {error}; give package.module:function, "
             "importable from here."
         ) from None
+    except Exception as error:  # whatever a user's module does when it is imported
+        raise UserError(
+            f"The module of the model factory {path!r} cannot be imported: "
+            f"{type(error).__name__}: {error}; mend it."
+        ) from error
     if _takes(factory, num_classes=classes):
         model = factory(num_classes=classes)
     elif _takes(factory):

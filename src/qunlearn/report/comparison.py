@@ -15,7 +15,7 @@ from qunlearn.metrics.membership import weakest_attack
 from qunlearn.report.bars import gap_bars, runtime_bars
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.drawing import Drawn
-from qunlearn.report.gather import check_writable, keep, labels_of, outputs_before, outputs_of
+from qunlearn.report.gather import check_writable, keep, outputs_before, outputs_of
 from qunlearn.report.heat import heat_map
 from qunlearn.report.html import Safe, counted, join, page, section, tag
 from qunlearn.report.outputs import confidence_panel, ranked_panel
@@ -38,7 +38,7 @@ from qunlearn.report.verdict import Verdict
 from qunlearn.store.run import Run
 from qunlearn.store.study import CONFIG, TABLE, StudyFolder
 from qunlearn.study.config import CELLS, folder_name
-from qunlearn.training.evaluate import split_of
+from qunlearn.training.evaluate import labels_of, split_of
 
 
 def report_comparison(path: Path, *, data_dir: Path | None = None) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from qunlearn.data import Split
@@ -14,14 +13,9 @@ from qunlearn.report.drawing import Drawn
 from qunlearn.report.outputs import Outputs
 from qunlearn.store.files import write_bytes, write_text
 from qunlearn.store.run import Run
-from qunlearn.training.evaluate import origin_of
+from qunlearn.training.evaluate import kept_outputs, labels_of, origin_of
 
 PAGE, FIGURES = "report.html", "figures"
-
-
-def labels_of(split: Split) -> dict[str, Tensor]:
-    """The true labels of every part that is measured."""
-    return {part: split.data.labels[index] for part, index in split.measured().items()}
 
 
 def outputs_of(run: Run, labels: dict[str, Tensor]) -> Outputs | None:
@@ -32,18 +26,11 @@ def outputs_of(run: Run, labels: dict[str, Tensor]) -> Outputs | None:
 def outputs_before(run: Run, split: Split) -> Outputs | None:
     """What the model answered before forgetting; None if its run is not at hand any more."""
     origin = origin_of(run)
-    if origin is None:
+    # The run before knows nothing of samples that were erased since.
+    if origin is None or not split.erased.keys().isdisjoint(split.requests[-1].ids):
         return None
-    kept, then = origin.predictions, Split.from_json(origin.split, split.data)
-    table = torch.full((len(split.data), split.data.num_classes), torch.nan)
-    for part, index in then.measured().items():
-        if part not in kept or kept[part].shape != (len(index), table.shape[1]):
-            return None
-        table[index] = kept[part].float()
-    logits = {part: table[index] for part, index in split.measured().items()}
-    if any(rows.isnan().any() for rows in logits.values()):
-        return None
-    return Outputs.of(logits, labels_of(split))
+    logits = kept_outputs(origin, Split.from_json(origin.split, split.data), split)
+    return None if logits is None else Outputs.of(logits, labels_of(split))
 
 
 def check_writable(path: Path) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from qunlearn.data import Split
 from qunlearn.errors import UserError
@@ -18,10 +21,10 @@ from qunlearn.report.audits import bits_section
 from qunlearn.report.bars import gap_bars, runtime_bars
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.drawing import Drawn
-from qunlearn.report.gather import check_writable, keep, labels_of, outputs_before, outputs_of
+from qunlearn.report.gather import check_writable, keep, outputs_before, outputs_of
 from qunlearn.report.heat import heat_map
 from qunlearn.report.html import Safe, join, page, section, table, tag
-from qunlearn.report.outputs import confidence_panel, ranked_panel
+from qunlearn.report.outputs import Outputs, confidence_panel, ranked_panel
 from qunlearn.report.sections import (
     MEANING,
     PLAIN,
@@ -39,7 +42,14 @@ from qunlearn.report.sections import (
 )
 from qunlearn.report.verdict import Verdict
 from qunlearn.store.run import CONFIG, Run
-from qunlearn.training.evaluate import check_reference, check_test, figures, split_of
+from qunlearn.training.evaluate import (
+    check_reference,
+    check_test,
+    figures,
+    kept_outputs,
+    labels_of,
+    split_of,
+)
 
 
 def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | None = None) -> Path:
@@ -61,7 +71,7 @@ def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | No
     check_test(split)
     retrain = None if reference is None else retrain_of(reference, run, split)
     if retrain is not None:
-        compared = figures(run.predictions, split, retrain.predictions)
+        compared = figures(run.predictions, split, retrain.outputs)
         metrics = {**metrics, **compared}
     verdict = verdict_of(metrics, split)
     bars = _bars(run, metrics, retrain)
@@ -98,16 +108,25 @@ def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | No
     return keep(path, whole, drawn)
 
 
-def retrain_of(reference: Path, run: Run, split: Split) -> Run:
+@dataclass(frozen=True)
+class Retrain:
+    """A Retrain, and what it answers on the parts of the run that it is compared with."""
+
+    run: Run
+    outputs: dict[str, Tensor]
+
+
+def retrain_of(reference: Path, run: Run, split: Split) -> Retrain:
     """The reference, once it is clear that it is what the page will call it."""
     other = Run.open(reference)
     check_reference(run, split, other)
-    if any(len(other.predictions.get(p, ())) != len(rows) for p, rows in run.predictions.items()):
+    outputs = kept_outputs(other, Split.from_json(other.split, split.data), split)
+    if outputs is None:
         raise UserError(
             f"The reference {str(reference)!r} has not kept its outputs on every part; make it "
             "again."
         )
-    return other
+    return Retrain(other, outputs)
 
 
 def verdict_of(metrics: Mapping[str, Any], split: Split) -> Verdict:
@@ -226,11 +245,11 @@ def _parts(metrics: Mapping[str, Any]) -> Safe:
     )
 
 
-def _bars(run: Run, metrics: Mapping[str, Any], retrain: Run | None) -> list[Drawn]:
+def _bars(run: Run, metrics: Mapping[str, Any], retrain: Retrain | None) -> list[Drawn]:
     if retrain is None:
         return []
     name = str(run.info["method"])
-    share = run.info["seconds"]["forgetting"] / retrain.info["seconds"]["forgetting"]
+    share = run.info["seconds"]["forgetting"] / retrain.run.info["seconds"]["forgetting"]
     return [gap_bars({name: metrics["gaps"]}), runtime_bars({name: 100 * share})]
 
 
@@ -248,11 +267,11 @@ def _bars_section(bars: list[Drawn]) -> Safe:
     )
 
 
-def _outputs(run: Run, retrain: Run | None, split: Split) -> tuple[list[Drawn], list[Drawn]]:
+def _outputs(run: Run, retrain: Retrain | None, split: Split) -> tuple[list[Drawn], list[Drawn]]:
     """The figures that are made from outputs: confidence, and the spread of answers."""
     labels = labels_of(split)
     after, before = outputs_of(run, labels), outputs_before(run, split)
-    mark = None if retrain is None else outputs_of(retrain, labels)
+    mark = None if retrain is None else Outputs.of(retrain.outputs, labels)
     both = {"before": before, "after": after}
     sure = [confidence_panel(name, own, mark) for name, own in both.items() if own is not None]
     if after is None:

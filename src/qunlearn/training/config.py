@@ -21,6 +21,9 @@ from qunlearn.errors import UserError, unknown
 
 C = TypeVar("C", bound="Config")
 
+LARGEST_SEED = 2**63 - 1
+"""What torch's generators and TOML both take."""
+
 
 def _numbers(value: Any) -> Any:
     return value.split(",") if isinstance(value, str) else value
@@ -131,7 +134,9 @@ class DataConfig(Config):
     metadata: Path | None = Field(
         None, description="A CSV to join to the samples by its column `id`."
     )
-    split_seed: int = Field(0, ge=0, description="Seed of the subset and the held-out part.")
+    split_seed: int = Field(
+        0, ge=0, le=LARGEST_SEED, description="Seed of the subset and the held-out part."
+    )
 
 
 class ComputeConfig(Config):
@@ -142,7 +147,9 @@ class ComputeConfig(Config):
     accelerator: str = Field("auto", description="auto, cpu, cuda or mps.")
     devices: int = Field(1, ge=1, description="How many devices or processes.")
     precision: Literal["32", "bf16", "16"] = Field("32", description="32, bf16 or 16 (mixed).")
-    threads: int | None = Field(None, ge=1, description="Processor threads; all cores by default.")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="Processor threads; all cores by default."
+    )
     compile: Literal["auto", "on", "off"] = Field(
         "auto", description="Compile the quantizers: on, off, or auto (where it saves time)."
     )
@@ -162,7 +169,9 @@ class OptimizerConfig(Config):
         5e-4, ge=0, description="Weight decay; quantizers' parameters get none, but for PACT's α."
     )
     augment: bool = Field(True, description="Random crops and flips, as is usual for the data set.")
-    seed: int = Field(0, ge=0, description="Seed of the weights, the order and the augmentation.")
+    seed: int = Field(
+        0, ge=0, le=LARGEST_SEED, description="Seed of the weights, the order and the augmentation."
+    )
 
     @field_validator("warmup")
     @classmethod
@@ -265,7 +274,9 @@ class EvaluateConfig(DescribeConfig):
     vector: bool = Field(
         False, description="Also attack by the whole vector of probabilities; takes some seconds."
     )
-    seed: int = Field(0, ge=0, description="Seed of the samples that the attacks learn from.")
+    seed: int = Field(
+        0, ge=0, le=LARGEST_SEED, description="Seed of the samples that the attacks learn from."
+    )
 
 
 class ExportConfig(DescribeConfig):
@@ -309,4 +320,6 @@ class DemoConfig(Config):
     out: Path | None = Field(
         None, description="A new folder for its runs and its page; a temporary one by default."
     )
-    seed: int = Field(0, ge=0, description="Seed of the weights, the order and the augmentation.")
+    seed: int = Field(
+        0, ge=0, le=LARGEST_SEED, description="Seed of the weights, the order and the augmentation."
+    )

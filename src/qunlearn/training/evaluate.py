@@ -63,6 +63,11 @@ def evaluate(
     return figures(logits, split, others, seed=seed, exact=exact, vector=vector)
 
 
+def labels_of(split: Split) -> dict[str, Tensor]:
+    """The true labels of every part that is measured."""
+    return {part: split.data.labels[index] for part, index in split.measured().items()}
+
+
 def predictions(model: nn.Module, split: Split) -> dict[str, Tensor]:
     """The model's outputs on every part that is measured."""
     parts = split.measured()
@@ -77,7 +82,7 @@ def figures(
     logits: Logits, split: Split, reference: Logits | None = None, **attack: Any
 ) -> dict[str, Any]:
     """Every figure that outputs allow, and those of a retrained model; see `evaluate`."""
-    labels = {part: split.data.labels[index] for part, index in split.measured().items()}
+    labels = labels_of(split)
     result: dict[str, Any] = {"parts": measure(logits, labels)}
     if reference is not None and "forget" not in labels:
         raise UserError("Nothing is asked to be forgotten; leave the reference out.")
@@ -126,6 +131,7 @@ def check_reference(run: Run, split: Split, reference: Run) -> None:
             f"The reference {str(reference.path)!r} was not made by Retrain; name a run made by "
             "`qunlearn forget --method retrain`."
         )
+    check_present(run, split)
     theirs = Split.from_json(reference.split, split.data)
     if not torch.equal(theirs.forgotten, split.forgotten):
         raise UserError(
@@ -136,6 +142,15 @@ def check_reference(run: Run, split: Split, reference: Run) -> None:
         raise UserError(
             f"The reference {str(reference.path)!r} was trained on other samples than "
             f"{str(run.path)!r}; name a Retrain of the same original."
+        )
+
+
+def check_present(run: Run, split: Split) -> None:
+    """Raise if samples that were to be forgotten are no longer there to be measured on."""
+    if not split.erased.keys().isdisjoint(split.requests[-1].ids):
+        raise UserError(
+            f"Samples that {str(run.path)!r} has forgotten are erased from the data, and can no "
+            "longer be measured on; metrics.json has what was measured while they were there."
         )
 
 
@@ -153,15 +168,27 @@ def measured_before(run: Run, model: nn.Module, then: Split, split: Split) -> di
 
     They are computed anew where they are not kept, or samples were erased since.
     """
-    kept = run.predictions
-    parts = then.measured()
+    logits = kept_outputs(run, then, split)
+    return figures(predictions(model, split) if logits is None else logits, split)
+
+
+def kept_outputs(run: Run, own: Split, split: Split) -> dict[str, Tensor] | None:
+    """What a run's model answers on the parts of another split; None if that was not all kept.
+
+    Args:
+        run: The run.
+        own: Its own split, of the same data.
+        split: Whose parts are asked about; the same samples may be in other parts there.
+    """
+    kept, parts = run.predictions, own.measured()
     if any(part not in kept or len(kept[part]) != len(index) for part, index in parts.items()):
-        return figures(predictions(model, split), split)
+        return None
     table = torch.full((len(split.data), split.data.num_classes), torch.nan)
     with as_written(run.path):
         for part, index in parts.items():
-            table[index] = kept[part]
-    return figures({part: table[index] for part, index in split.measured().items()}, split)
+            table[index] = kept[part].float()
+    logits = {part: table[index] for part, index in split.measured().items()}
+    return None if any(rows.isnan().any() for rows in logits.values()) else logits
 
 
 def origin_of(run: Run) -> Run | None:
