@@ -1,5 +1,6 @@
 """Comparisons: what is made, what is reused, and what the table says."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from sealed import seal
 
 from qunlearn.cli.main import main
 from qunlearn.errors import Failure, UserError
+from qunlearn.methods.base import methods
 from qunlearn.metrics import auc, average_gap, lira, margin, mean_interval
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
@@ -101,6 +103,22 @@ def test_cells_with_other_settings_stand_beside_those_that_are_there(
     assert changed["rows"][1] == table["rows"][1]
     assert [cell["settings"]["epochs"] for cell in changed["rows"][2]["cells"]] == [2, 2, 2]
     assert compare_run(config(run_folder), copy) == table
+
+
+def test_cells_of_a_methods_old_code_are_not_taken_for_the_news(
+    compared, run_folder, tmp_path, monkeypatch
+):
+    out, table = compared
+    copy = shutil.copytree(out, tmp_path / "more")
+    newer = dataclasses.replace(methods["ga"], revision=2)
+    monkeypatch.setitem(methods._entries, "ga", newer)
+    changed = compare_run(config(run_folder), copy)
+    assert changed["rows"][1] == table["rows"][1]
+    for now, before in zip(changed["rows"][2]["cells"], table["rows"][2]["cells"], strict=True):
+        assert now["folder"].startswith(f"{before['folder']}-")
+        made = Run.open(copy / "cells" / "ga" / now["folder"])
+        assert made.info["revision"] == 2
+    assert compare_run(config(run_folder), copy) == changed
 
 
 def test_another_question_is_refused(compared, run_folder):

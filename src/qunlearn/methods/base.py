@@ -174,6 +174,8 @@ class Method:
         source: Who published it.
         config: Its settings, with their defaults and search ranges.
         run: Changes `job.model`, and nothing else.
+        revision: Goes up when the same settings come to give another network; comparisons then make
+            their cells anew.
     """
 
     name: str
@@ -181,13 +183,14 @@ class Method:
     source: str
     config: type[MethodConfig]
     run: Callable[[Job, Any], None]
+    revision: int = 1
 
 
 methods: Registry[Method] = Registry("method")
 
 
 def method(
-    name: str, *, config: type[C], source: str
+    name: str, *, config: type[C], source: str, revision: int = 1
 ) -> Callable[[Callable[[Job, C], None]], Callable[[Job, C], None]]:
     """Enter a function `(job, config) -> None` as a method; its docstring's first line tells."""
 
@@ -195,7 +198,7 @@ def method(
         summary = (run.__doc__ or name).strip().splitlines()[0]
         if name in methods and methods[name].run.__module__ == run.__module__:
             methods.drop(name)  # a notebook's cell was run again
-        methods.register(name)(Method(name, summary, source, config, run))
+        methods.register(name)(Method(name, summary, source, config, run, revision))
         return run
 
     return enter

@@ -217,7 +217,7 @@ def sentence(found: Mapping[str, Any]) -> str:
     elif found["state"] != "short" and found["down"]:
         said += f" The samples were down in epoch {found['down']} of {found['epochs']}"
         said += "; the others let the rest recover." if found["down"] < found["epochs"] else "."
-    if found["sharpened"] > 1.005:
+    if found["sharpened"] > 1.02:
         said += (
             f" It had become less sure of everything; its last layer was multiplied by "
             f"{found['sharpened']:.2f} for that, which changes no decision."

@@ -185,7 +185,11 @@ def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:
                 settings=settings.model_dump(),
                 factory=config.model,
                 before=measured_before(origin, model, then, split),
-                info={"method": chosen.name, "origin": origin.info["model_sha256"]},
+                info={
+                    "method": chosen.name,
+                    "revision": chosen.revision,
+                    "origin": origin.info["model_sha256"],
+                },
             )
             fabric.launch(work)
     return run

@@ -75,7 +75,12 @@ class OeuConfig(ProjectedConfig):
         never_seen(split, self.unseen)
 
 
-@method("oeu", config=OeuConfig, source="the paper in CITATION.cff, calibrated by qunlearn")
+@method(
+    "oeu",
+    config=OeuConfig,
+    source="the paper in CITATION.cff, calibrated by qunlearn",
+    revision=2,  # 1: the last layer was left alone, and classes forgotten earlier shaped the aim
+)
 def oeu(job: Job, config: OeuConfig) -> None:
     """Make samples look unseen, and no more: pushed at right angles to the retain gradient."""
     config = OeuConfig.parse(dict(config) | {"epochs": config.epochs or enough(job.split)})

@@ -88,12 +88,13 @@ class Cells:
         return self._at(self.home / TRIALS / folder_name(name) / f"{number}", name, settings, 0)
 
     def _at(self, path: Path, name: str, settings: Mapping[str, Any], seed: int) -> Cell:
-        """The cell at a path; beside it, if a run with other settings is there."""
+        """The cell at a path; beside it, if a run with other settings, or of old code, is there."""
         own = {"method": variant(name)[0], "settings": {**settings, "seed": seed}}
         config = ForgetConfig.parse({**self.config.origin(), **own})
         wanted = stated(config)
         if Run.is_complete(path):
-            found = Run.open(path).config
+            run = Run.open(path)
+            found = {"revision": run.info.get("revision", 1), **run.config}
             if {key: found.get(key) for key in wanted} != wanted:
                 digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
                 path = path.with_name(f"{path.name}-{digest[:8]}")
@@ -105,7 +106,9 @@ def stated(config: ForgetConfig) -> dict[str, Any]:
     method = find_method(config.method_name)
     usual = inherited(recipe_of(Run.open(config.run).config), method)
     settings = settings_of(method, usual | config.method_settings).to_dict()
-    return {"settings": settings, "devices": config.devices, "precision": config.precision}
+    found = {"settings": settings, "devices": config.devices, "precision": config.precision}
+    # The first revision goes without saying, so that what was made before there were any is found.
+    return found if method.revision == 1 else {**found, "revision": method.revision}
 
 
 def run_cells(cells: Sequence[Cell], workers: int, title: str) -> list[Run | Failure]:
