@@ -112,13 +112,14 @@ def difficulties(model: nn.Module, split: Split, index: Tensor, seed: int) -> Te
     data = split.data
     device = next(model.parameters()).device
     total = torch.zeros(len(data))
+    loader = Loader(data, index, 500, seed=seed, shuffle=False, stream="difficulty")
+    draws = DRAWS if loader.augment else 1  # else all versions are the same
     with evaluating(model):
-        for draw in range(DRAWS):
-            loader = Loader(data, index, 500, seed=seed, shuffle=False, stream="difficulty")
+        for draw in range(draws):
             for batch in loader.epoch(draw):
                 logits = model(batch.images.to(device)).float().cpu()
                 total[batch.index] += margin(logits, batch.labels)
-    return total / DRAWS
+    return total / draws
 
 
 def worse(margins: Tensor, less: float) -> Tensor:

@@ -208,7 +208,7 @@ class Push:
             with keeping_statistics(model):
                 logits = model(torch.cat([images, among]))[: len(labels)]
             odds = margin(logits.float(), labels)
-            above = odds.detach().sigmoid() - self.aim.confidences[batch.index].to(odds)
+            above = odds.detach().sigmoid() - self.aim.margins[batch.index].sigmoid().to(odds)
             self.recently = torch.cat([self.recently, above.cpu()])[-self.recent :]
             weights = (above / SLACK).clamp(0, 1) * (1 + self.recently.mean() / BELOW).clamp(0, 1)
             # Divided by a whole batch, however few the samples are: the push on each is the same.
