@@ -1,4 +1,4 @@
-"""What people call the parts of a split."""
+"""What people call the parts of a split, and what a run tells beside its figures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ PARTS = {
     "test": "test",
     "test_forgotten": "test, forgotten classes",
 }
+
+TOLD = ("calibration", "duplicates", "elsewhere")
+"""Those entries of a run's metrics that have a `sentence` for people."""
 
 
 def part_name(part: str) -> str:

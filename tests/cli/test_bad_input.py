@@ -38,6 +38,9 @@ def refuse(qunlearn, tmp_path, *words):
         ("width", "0", "width = '0' .* more than 0"),
         ("epochs", "0", "epochs = '0'"),
         ("seed", "99999999999999999999", "seed = '99999999999999999999'"),
+        ("lr", "1e308", "lr = '1e308'"),
+        ("weight-decay", "1e308", "weight_decay = '1e308'"),
+        ("epochs", "99999999999", "epochs = '99999999999'"),
         ("threads", "99999999999", "threads = '99999999999'"),
         ("epochs", "many", "epochs = 'many' .* whole number"),
         ("warmup", "2", "warmup = '2' .* fewer than the 2 epochs"),
@@ -146,6 +149,11 @@ def test_a_module_that_cannot_be_imported_is_the_users(qunlearn, tmp_path, monke
         qunlearn, tmp_path, "train", *WORDS, "--model", "mine_is_wrong:net", "--out", tmp_path / "r"
     )
     assert "cannot be imported: SyntaxError" in said
+    (tmp_path / "mine_fails.py").write_text("def net():\n    return nowhere\n")
+    words = ("--model", "mine_fails:net", "--out", tmp_path / "r")
+    said = refuse(qunlearn, tmp_path, "train", *WORDS, *words)
+    assert "fails: NameError" in said
+    assert "mine_fails.py, line 2" in said
 
 
 def test_unseen_samples_that_are_not_there_are_missed_before_anything_is_written(

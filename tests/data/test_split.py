@@ -153,6 +153,13 @@ def test_forget_where(toy):
     assert names(split, split.forget) == {
         f"train/{k}" for k in range(30) if k % 5 == 3 and k % 4 != 1
     } & names(split, split.train)
+    rest = names(split, torch.cat([split.held_out, split.test]))
+    fits = {f"train/{k}" for k in range(30) if k % 5 == 3 and k % 4 != 1} & rest
+    assert fits  # of which nothing can be forgotten, and which must be told of
+    assert (
+        f"never trained on ({len(fits)} held out)"
+        in split.elsewhere_told()["elsewhere"]["sentence"]
+    )
     with pytest.raises(UserError, match=r"column 'usr': did you mean 'user'"):
         split.forget_where("usr == 3")
     with pytest.raises(UserError, match="nothing to forget: rule 'user == 99'"):

@@ -126,6 +126,9 @@ def test_another_question_is_refused(compared, run_folder):
     before = (out / "compare.toml").read_text()
     with pytest.raises(UserError, match="has forgotten other samples"):
         compare_run(config(run_folder, random=0.2), out)
+    other = {**QUICK["settings"], "retrain.epochs": 2}  # whose cells would stand beside
+    with pytest.raises(UserError, match="has forgotten other samples"):
+        compare_run(config(run_folder, random=0.2, settings=other), out)
     assert (out / "compare.toml").read_text() == before
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qunlearn.parts import part_name
+from qunlearn.parts import TOLD, part_name
 
 if TYPE_CHECKING:
     from qunlearn.store.run import Run
@@ -61,7 +61,7 @@ def print_figures(metrics: Mapping[str, Any], title: str = "") -> None:
     print_table([*head, "samples"], rows, title)
     if "FA" in metrics:
         print_scores(metrics)
-    for told in ("calibration", "duplicates"):
+    for told in TOLD:
         if told in metrics:
             print(metrics[told]["sentence"])
 

@@ -32,6 +32,9 @@ from qunlearn.errors import UserError
 SHOWN = 5
 """How many duplicates are named."""
 
+ELSEWHERE = "never trained on"
+"""What a request by a rule says of samples that it fits, too."""
+
 DataLike = Any  # an ImageData, a torch Dataset, or a pair of arrays: see as_image_data
 
 
@@ -227,7 +230,10 @@ class Split:
         Beside the metadata, the rule can speak of the sample's `class`.
         """
         chosen = [self.data.ids[row] for row in matching(self.data, rule, self.retain)]
-        return self._asked("where", {"rule": rule}, chosen)
+        parts = {"held out": self.held_out, "test": self.test}
+        counts = {name: len(matching(self.data, rule, rows)) for name, rows in parts.items()}
+        found = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        return self._asked("where", {"rule": rule, **({ELSEWHERE: found} if found else {})}, chosen)
 
     @property
     def forget(self) -> Tensor:
@@ -312,6 +318,17 @@ class Split:
             "too."
         )
         return {"duplicates": {"count": len(found), "copies": found, "sentence": sentence}}
+
+    def elsewhere_told(self) -> dict[str, Any]:
+        """What else the last request's rule fits, as a run's figures keep it; or nothing."""
+        found = self.requests[-1].detail.get(ELSEWHERE)
+        if not found:
+            return {}
+        sentence = (
+            f"The rule also fits samples that the model was never trained on ({found}): there is "
+            "nothing of them to forget, but they stay in the data, and are measured on."
+        )
+        return {"elsewhere": {"sentence": sentence}}
 
     def to_json(self) -> str:
         """The manifest: ids and fingerprints of every part, and the requests."""

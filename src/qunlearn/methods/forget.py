@@ -134,7 +134,7 @@ def forget(
         ) from error
     seconds = time.perf_counter() - started - sum(job.watching)
     seconds += sum(keeper.seconds_before for keeper in keepers)
-    found = {**job.found, **split.duplicates_told()}
+    found = {**job.found, **split.duplicates_told(), **split.elsewhere_told()}
     return Forgotten(model.eval(), history, config, seconds, found)
 
 

@@ -63,7 +63,9 @@ class OeuConfig(ProjectedConfig):
         ge=1,
         description="How many times each retained sample is seen; 5, and more for a large request.",
     )
-    lr: float = Field(0.01, gt=0, description="The learning rate that the cosine starts from.")
+    lr: float = Field(
+        0.01, gt=0, le=1e6, description="The learning rate that the cosine starts from."
+    )
     unseen: Annotated[str, AfterValidator(_part_or_share)] = Field(
         "held_out",
         description="Which samples show what unseen data looks like: held_out, test, or a share of "

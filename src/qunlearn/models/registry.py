@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -101,15 +103,22 @@ def _call_factory(path: str, classes: int) -> nn.Module:
             f"The module of the model factory {path!r} cannot be imported: "
             f"{type(error).__name__}: {error}; mend it."
         ) from error
-    if _takes(factory, num_classes=classes):
-        model = factory(num_classes=classes)
-    elif _takes(factory):
-        model = factory()
-    else:
+    arguments = {"num_classes": classes} if _takes(factory, num_classes=classes) else {}
+    if not _takes(factory, **arguments):
         raise UserError(
             f"The model factory {path!r} cannot be called; give a function that needs no argument "
             "but num_classes."
         )
+    try:
+        model = factory(**arguments)
+    except UserError:
+        raise
+    except Exception as error:  # whatever a user's factory does
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise UserError(
+            f"The model factory {path!r} fails: {type(error).__name__}: {error} (at the end in "
+            f"{Path(at.filename).name}, line {at.lineno}); mend it."
+        ) from error
     if not isinstance(model, nn.Module):
         raise UserError(
             f"The model factory {path!r} returned {type(model).__name__}; return a torch nn.Module."

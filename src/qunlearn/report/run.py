@@ -15,7 +15,7 @@ from qunlearn.errors import UserError
 from qunlearn.methods.explain import conflict_of
 from qunlearn.metrics.gap import SCORES
 from qunlearn.metrics.membership import weakest_attack
-from qunlearn.parts import part_name
+from qunlearn.parts import TOLD, part_name
 from qunlearn.report.alone import alone
 from qunlearn.report.audits import bits_section
 from qunlearn.report.bars import gap_bars, runtime_bars
@@ -212,7 +212,7 @@ def _figures(metrics: Mapping[str, Any]) -> Safe:
 
 def _told(metrics: Mapping[str, Any]) -> Safe:
     """What a method that steers itself says of where it got to, and which copies are retained."""
-    found = [metrics[name] for name in ("calibration", "duplicates") if name in metrics]
+    found = [metrics[name] for name in TOLD if name in metrics]
     return join(*(tag("p", each["sentence"]) for each in found))
 
 

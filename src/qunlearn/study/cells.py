@@ -93,6 +93,7 @@ class Cells:
         config = ForgetConfig.parse({**self.config.origin(), **own})
         wanted = stated(config)
         if Run.is_complete(path):
+            Cell(name, seed, config, path, self.asked).check()  # of another request, none is beside
             run = Run.open(path)
             found = {"revision": run.info.get("revision", 1), **run.config}
             if {key: found.get(key) for key in wanted} != wanted:
