@@ -14,7 +14,7 @@ class GaConfig(SgdConfig):
 
     epochs: int = Field(5, ge=1, le=10**6, description="How many times each forget sample is seen.")
     lr: float = Field(
-        1e-4, gt=0, le=1e6, description="The learning rate that the cosine starts from."
+        1e-4, gt=0, le=1e38, description="The learning rate that the cosine starts from."
     )
     search = {"lr": Range(1e-5, 1e-3)}
 

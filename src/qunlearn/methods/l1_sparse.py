@@ -20,9 +20,9 @@ class L1SparseConfig(SgdConfig):
         10, ge=1, le=10**6, description="How many times each retained sample is seen."
     )
     lr: float = Field(
-        0.01, gt=0, le=1e6, description="The learning rate that the cosine starts from."
+        0.01, gt=0, le=1e38, description="The learning rate that the cosine starts from."
     )
-    gamma: float = Field(1e-5, ge=0, le=1e6, description="The weight of the ℓ1 norm at the start.")
+    gamma: float = Field(1e-5, ge=0, le=1e38, description="The weight of the ℓ1 norm at the start.")
     search = {"lr": Range(1e-3, 1e-1), "gamma": Range(1e-6, 1e-4)}
 
 

@@ -64,7 +64,7 @@ class OeuConfig(ProjectedConfig):
         description="How many times each retained sample is seen; 5, and more for a large request.",
     )
     lr: float = Field(
-        0.01, gt=0, le=1e6, description="The learning rate that the cosine starts from."
+        0.01, gt=0, le=1e38, description="The learning rate that the cosine starts from."
     )
     unseen: Annotated[str, AfterValidator(_part_or_share)] = Field(
         "held_out",

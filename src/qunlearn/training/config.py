@@ -163,14 +163,14 @@ class OptimizerConfig(Config):
     epochs: int = Field(182, ge=1, le=10**6, description="How many times each sample is seen.")
     batch_size: int = Field(256, ge=1, description="The most samples in one step.")
     lr: float = Field(
-        0.1, gt=0, le=1e6, description="The learning rate that the cosine starts from."
+        0.1, gt=0, le=1e38, description="The learning rate that the cosine starts from."
     )
     warmup: float = Field(0.0, ge=0, description="Epochs of linear warm-up before the cosine.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum.")
     weight_decay: float = Field(
         5e-4,
         ge=0,
-        le=1e6,
+        le=1e38,
         description="Weight decay; quantizers' parameters get none, but for PACT's α.",
     )
     augment: bool = Field(True, description="Random crops and flips, as is usual for the data set.")
@@ -252,7 +252,7 @@ class AdoptConfig(DataConfig, ModelConfig, QuantConfig, OptimizerConfig, Compute
     weight_bits: Bits = Field(32, description="Bits of the weights: 2 to 8, or 32.")
     act_bits: Bits = Field(32, description="Bits of each layer's input: 2 to 8, or 32.")
     epochs: int = Field(0, ge=0, le=10**6, description="Epochs of fine-tuning with few bits.")
-    lr: float = Field(0.01, gt=0, le=1e6, description="The learning rate of the fine-tuning.")
+    lr: float = Field(0.01, gt=0, le=1e38, description="The learning rate of the fine-tuning.")
 
 
 class DescribeConfig(Config):
