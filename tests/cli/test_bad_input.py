@@ -172,6 +172,15 @@ def test_a_setting_of_a_method_is_no_code_of_ones_own(qunlearn, tmp_path, run_fo
         assert ("code of your own" in said) == is_code, said  # what else is said: nothing to forget
 
 
+def test_brackets_hide_no_code_in_a_file(qunlearn, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "c.toml"
+    (tmp_path / "[mine.py").write_text("raise SystemExit('it was run')\n")
+    file.write_text('model = "[mine:net]"\n')
+    words = ("train", *WORDS, "--config", file, "--out", tmp_path / "r")
+    assert "code of your own" in refuse(qunlearn, tmp_path, *words)
+
+
 def test_a_wrong_name_in_a_file_of_ones_own_is_named_when_resuming_too(qunlearn, tmp_path):
     file = tmp_path / "c.toml"
     file.write_text("epoch = 1\n")

@@ -104,7 +104,9 @@ def interrupted(given: Mapping[str, Any], kind: type[Config]) -> Path | None:
 def _refuse_code_in(file: Path | None, written: Mapping[str, Any]) -> None:
     """A file never decides which code is run: `package.module:name` has to be typed."""
     for name in ("model", "method", "methods"):
-        named = re.sub(r"\[.*?\]", "", str(written.get(name, "")))  # without a variant's settings
+        named = str(written.get(name, ""))
+        if name == "methods":  # whose variants have settings in brackets
+            named = re.sub(r"\[.*?\]", "", named)
         if ":" in named:
             raise UserError(
                 f"The file {str(file)!r} asks to run code of your own, {name} = {written[name]!r}; "
