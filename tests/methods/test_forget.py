@@ -227,3 +227,66 @@ def test_what_is_no_model_split_or_name_is_named(trained, asked):
     ):
         with pytest.raises(UserError, match=says):
             forget(*arguments)
+
+
+@pytest.fixture(scope="module")
+def from_twin(tmp_path_factory) -> dict[str, Run]:
+    """A full-precision network and its Retrain; and a quantized one that was trained from it."""
+    home = tmp_path_factory.mktemp("twin")
+    full = {**SMALL, "quantizer": "none", "lr": 0.03}
+    twin = train_run(TrainConfig.parse(full), home / "twin")
+    ask = {"run": twin.path, "random": 0.1, "method": "retrain", "threads": 1}
+    start = {**SMALL, "epochs": 1, "lr": 0.004, "start_from": twin.path}
+    return {
+        "twin": twin,
+        "retrain": forget_run(ForgetConfig.parse(ask), home / "retrain"),
+        "few bits": train_run(TrainConfig.parse(start), home / "few-bits"),
+    }
+
+
+def retrain_of(run, **other):
+    settings = {"run": run.path, "random": 0.1, "method": "retrain", "threads": 1, **other}
+    return ForgetConfig.parse(settings)
+
+
+def test_a_network_from_a_twin_is_retrained_from_the_twins_retrain(from_twin, tmp_path):
+    start = from_twin["retrain"]
+    asked = retrain_of(from_twin["few bits"], start_from=start.path)
+    run = forget_run(asked, tmp_path / "retrain")
+    used = run.config["settings"]
+    assert (used["epochs"], used["lr"]) == (1, 0.004)  # the recipe that the network had
+    # The same by hand: the other Retrain's weights, quantized, then trained on what is retained.
+    split = split_of(run)
+    by_hand = quantize(load(start.path), QuantSpec())
+    names = ("epochs", "lr", "batch_size", "momentum", "weight_decay", "augment")
+    train(by_hand, split, part="retain", **{name: used[name] for name in names})
+    for name, tensor in read_tensors(run.model_path).items():
+        assert torch.equal(tensor, by_hand.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("run", "other", "says"),
+    [
+        ("few bits", {"method": "ft"}, "--start-from goes with retrain, not with 'ft'"),
+        ("twin", {}, "was trained from scratch, and so is its Retrain; leave --start-from out"),
+        ("few bits", {"start_from": "twin"}, "was not made by Retrain"),
+        ("few bits", {"random": 0.2}, "was retrained without other samples than those"),
+        ("few bits", {"start_from": "nowhere"}, "nowhere"),
+    ],
+)
+def test_what_a_retrain_cannot_start_from_is_said(from_twin, tmp_path, run, other, says):
+    named = other.get("start_from", "retrain")
+    path = from_twin[named].path if named in from_twin else tmp_path / named
+    asked = retrain_of(from_twin[run], **{**other, "start_from": path})
+    with pytest.raises(UserError, match=says):
+        forget_run(asked, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_start_that_is_another_network_is_refused(from_twin, tmp_path):
+    wider = {**SMALL, "quantizer": "none", "width": 0.25, "epochs": 1}
+    twin = train_run(TrainConfig.parse(wider), tmp_path / "wider")
+    start = forget_run(retrain_of(twin), tmp_path / "start")
+    with pytest.raises(UserError, match="do not fit the model"):
+        forget_run(retrain_of(from_twin["few bits"], start_from=start.path), tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -372,6 +372,7 @@ def test_variants_stand_side_by_side(run_folder, tmp_path):
         ({"settings": {"ft.lr": -1}}, "lr = -1"),
         ({"random": None}, "Say what to forget"),
         ({"random": 2.0}, "share to forget"),
+        ({"retrains_from": "elsewhere"}, "was trained from scratch"),
     ],
 )
 def test_what_is_asked_wrongly_is_said_before_anything_is_made(run_folder, tmp_path, asked, says):

@@ -1,5 +1,7 @@
 """The paper's tables as data, and the experiments that make them again."""
 
+from pathlib import Path
+
 import pytest
 from conftest import SMALL
 
@@ -283,3 +285,29 @@ def test_each_experiment_prints_its_figures_beside_the_papers(
         assert page.is_file()
         assert str(page) in out.replace("\n", "")
         assert "How sure of the truth" in page.read_text()  # it finds the shared cells
+
+
+def test_quantizers_share_a_twin_and_its_retrains(monkeypatch, tmp_path):
+    blocks = [Scenario("digits", "random 10%", quantizer=q, methods="ga") for q in ("lsq", "none")]
+    made_small(monkeypatch, "quantizers", *blocks)
+    config = ReproduceConfig(what="quantizers", seeds=2, threads=1, from_twin=True)
+    results = list(reproduce(config, tmp_path))
+    assert [r["quantizer"] for r in results] == ["lsq", "none"]
+    twin, quantized = (
+        tmp_path / f"digits-resnet18-{name}" for name in ("none-paper", "lsq-paper-from-twin")
+    )
+    assert Run.open(quantized / "original").config["start_from"] == str(twin / "original")
+    for seed in range(2):
+        cell = Path("random-10", "cells", "retrain", f"seed{seed}")
+        assert Run.open(quantized / cell).config["start_from"] == str(twin / cell)
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")}
+    assert list(reproduce(config, tmp_path)) == results
+    assert made == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")}
+
+
+def test_a_twin_takes_the_twins_epochs_and_is_only_of_the_small_scale():
+    config = ReproduceConfig(what="quantizers", from_twin=True)
+    epochs = {b.quantizer: recipe_of(b, config)["epochs"] for b in chosen(config)}
+    assert epochs == {"none": 80, "lsq+": 20, "lsq": 20, "pact": 20, "dsq": 20}
+    with pytest.raises(UserError, match="--from-twin is for the small scale; leave it out"):
+        chosen(ReproduceConfig(what="quantizers", from_twin=True, scale="paper"))

@@ -111,6 +111,11 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     uncalibrated: bool = Field(
         False, description="OEU as published: as strong as its settings say. Short for oeu-paper."
     )
+    start_from: Path | None = Field(
+        None,
+        description="For retrain, of a network that was trained from another run's: the Retrain of "
+        "that run.",
+    )
     epochs: int | None = Field(None, description="Short for --set epochs=N, and wins over it.")
     seed: int | None = Field(None, description="Short for --set seed=N, and wins over it.")
 

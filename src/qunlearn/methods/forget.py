@@ -20,12 +20,15 @@ from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.methods.base import Job, Method, MethodConfig, SgdConfig
 from qunlearn.methods.config import WAYS, ForgetConfig, RequestConfig
 from qunlearn.methods.find import find_method
-from qunlearn.quant import quantize
+from qunlearn.models import ModelSpec
+from qunlearn.quant import QuantSpec, quantize
 from qunlearn.store.run import Run
-from qunlearn.training.checkpoint import Header, load, save, spec_of
+from qunlearn.training.checkpoint import Header, load, model_with, save, spec_of, tensors_of
 from qunlearn.training.config import ComputeConfig, OptimizerConfig
 from qunlearn.training.devices import leave_together, make_fabric
 from qunlearn.training.evaluate import (
+    check_made_by_retrain,
+    check_retrained,
     data_config,
     figures,
     load_data,
@@ -152,7 +155,8 @@ def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:
     origin = Run.open(config.run)
     given = config.method_settings
     recipe = recipe_of(origin.config)
-    settings = settings_of(chosen, inherited(recipe, chosen) | given)
+    started = config.start_from is not None
+    settings = settings_of(chosen, inherited(recipe, chosen, started) | given)
     fabric = make_fabric(config)
     data = data_config(origin, **config.data | config.moved)
     then = Split.from_json(origin.split, load_data(data))
@@ -166,6 +170,11 @@ def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:
     model = load(config.run, config.model)
     _check(model, split, settings, config.devices)
     header = replace(Header.read(origin.model_path), split=split.to_json())
+    spec = spec_of(header, config.model, str(config.run))
+    build = partial(_fresh, spec=spec, quant=header.quant, start=config.start_from)
+    if started:
+        check_start(config, recipe, split)
+        build(0)  # whatever does not fit is said before writing
     stated = {
         "settings": settings.to_dict(),
         "data": data.to_dict(),
@@ -183,7 +192,7 @@ def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:
                 header=header,
                 method=config.method_name,
                 settings=settings.model_dump(),
-                factory=config.model,
+                fresh=build,
                 before=measured_before(origin, model, then, split),
                 info={
                     "method": chosen.name,
@@ -204,18 +213,17 @@ def _forget_into(
     header: Header,
     method: str,
     settings: Mapping[str, Any],
-    factory: str | None,
+    fresh: Callable[[int], nn.Module],
     before: Mapping[str, Any],
     info: Mapping[str, Any],
 ) -> None:
     """What each process does: forget; the first keeps the result."""
     first = fabric.is_global_zero
-    spec = spec_of(header, factory, str(run.path))
     result = forget(
         model,
         split,
         method,
-        fresh=lambda seed: quantize(spec.build(seed), header.quant),
+        fresh=fresh,
         on_epoch=run.append_history if first else lambda row: None,
         fabric=fabric,
         checkpoint=run.checkpoint_path,
@@ -230,6 +238,32 @@ def _forget_into(
         seconds = {"forgetting": result.seconds, "evaluation": time.perf_counter() - started}
         run.finish({"seconds": {k: round(v, 3) for k, v in seconds.items()}, **info})
     leave_together(fabric)
+
+
+def _fresh(seed: int, *, spec: ModelSpec, quant: QuantSpec, start: Path | None) -> nn.Module:
+    """The network before it is trained; with the weights of `start`, if it is to start from it."""
+    if start is None:
+        return quantize(spec.build(seed), quant)
+    run = Run.open(start)
+    return model_with(spec, quant, tensors_of(run), run.model_path)
+
+
+def check_start(config: ForgetConfig, recipe: Mapping[str, Any], split: Split) -> None:
+    """Raise unless what is to be started from never saw what is to be forgotten."""
+    if config.method_name != "retrain":
+        raise UserError(
+            f"--start-from goes with retrain, not with {config.method_name!r}, which starts from "
+            "the network that forgets; leave it out."
+        )
+    if recipe["from_scratch"]:
+        raise UserError(
+            f"The network of {str(config.run)!r} was trained from scratch, and so is its Retrain; "
+            "leave --start-from out."
+        )
+    assert config.start_from is not None
+    start = Run.open(config.start_from)
+    check_made_by_retrain(start, "start")
+    check_retrained(start, split, "start")
 
 
 def asked(split: Split, request: RequestConfig) -> Split:
@@ -272,16 +306,17 @@ def recipe_of(origin: Mapping[str, Any]) -> dict[str, Any]:
     return {k: origin[k] for k in sorted(names & origin.keys())} | {"from_scratch": from_scratch}
 
 
-def inherited(recipe: Mapping[str, Any], method: Method) -> dict[str, Any]:
+def inherited(recipe: Mapping[str, Any], method: Method, started: bool = False) -> dict[str, Any]:
     """The settings that follow the network's training, unless others are given.
 
     Batches, momentum, decay and augmentation stay as the network is used to. Retrain follows the
-    whole recipe, where there is one: not if the network was adopted or started from another run.
+    whole recipe, where it is the whole: not if the network was adopted, or trained from another
+    run's, unless Retrain is started likewise.
     """
     if not issubclass(method.config, SgdConfig):
         return {}
     names = {"batch_size", "momentum", "weight_decay", "augment"}
-    if method.name == "retrain" and recipe["from_scratch"]:
+    if method.name == "retrain" and (recipe["from_scratch"] or started):
         names = set(OptimizerConfig.model_fields)
     return {name: recipe[name] for name in sorted(names & recipe.keys())}
 

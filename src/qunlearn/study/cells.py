@@ -89,7 +89,9 @@ class Cells:
 
     def _at(self, path: Path, name: str, settings: Mapping[str, Any], seed: int) -> Cell:
         """The cell at a path; beside it, if a run with other settings, or of old code, is there."""
-        own = {"method": variant(name)[0], "settings": {**settings, "seed": seed}}
+        own: dict[str, Any] = {"method": variant(name)[0], "settings": {**settings, "seed": seed}}
+        if name == "retrain":
+            own |= self.config.start_of(seed)
         config = ForgetConfig.parse({**self.config.origin(), **own})
         wanted = stated(config)
         if Run.is_complete(path):
@@ -105,9 +107,15 @@ class Cells:
 def stated(config: ForgetConfig) -> dict[str, Any]:
     """What a run's numbers depend on, but for the network and the request."""
     method = find_method(config.method_name)
-    usual = inherited(recipe_of(Run.open(config.run).config), method)
+    start = config.start_from
+    usual = inherited(recipe_of(Run.open(config.run).config), method, start is not None)
     settings = settings_of(method, usual | config.method_settings).to_dict()
-    found = {"settings": settings, "devices": config.devices, "precision": config.precision}
+    found = {
+        "settings": settings,
+        "devices": config.devices,
+        "precision": config.precision,
+        "start_from": None if start is None else str(start),
+    }
     # The first revision goes without saying, so that what was made before there were any is found.
     return found if method.revision == 1 else {**found, "revision": method.revision}
 

@@ -10,7 +10,15 @@ from typing import Any
 from qunlearn.data import Split
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
-from qunlearn.methods.forget import asked, inherited, recipe_of, request_digest, settings_of
+from qunlearn.methods.config import ForgetConfig
+from qunlearn.methods.forget import (
+    asked,
+    check_start,
+    inherited,
+    recipe_of,
+    request_digest,
+    settings_of,
+)
 from qunlearn.store.files import as_written
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
@@ -30,13 +38,27 @@ def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> d
     """
     source, given = planned(config)
     cells = Cells(config, home or out, check(config, given))
-    marks = [cells.cell("retrain", given["retrain"], seed) for seed in range(config.seeds)]
-    for mark in marks:
-        mark.check()
+    marks = marks_of(cells, given)
     with StudyFolder.writing(out, config.to_dict()) as folder:
         table = tabulated(config, cells, marks, given, source)
         folder.write_table(table)
     return table
+
+
+def retrain_all(config: CompareConfig, home: Path) -> None:
+    """Make the Retrains of a comparison, and nothing else of it."""
+    _, given = planned(config)
+    marks = marks_of(Cells(config, home, check(config, given)), given)
+    list(map(_made, run_cells(marks, config.workers, "retraining")))
+
+
+def marks_of(cells: Cells, given: Mapping[str, Mapping[str, Any]]) -> list[Cell]:
+    """The Retrains that a comparison measures against."""
+    seeds = range(cells.config.seeds)
+    marks = [cells.cell("retrain", given["retrain"], seed) for seed in seeds]
+    for mark in marks:
+        mark.check()
+    return marks
 
 
 def tabulated(
@@ -122,9 +144,13 @@ def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> str:
     data = load_data(data_config(origin, **config.moved))
     split = asked(Split.from_json(origin.split, data), config)
     check_test(split)
+    recipe, started = recipe_of(origin.config), config.retrains_from is not None
     for name, settings in given.items():
         method = find_method(variant(name)[0])
-        settings_of(method, {**inherited(recipe_of(origin.config), method), **settings})
+        settings_of(method, {**inherited(recipe, method, started), **settings})
+    for seed in range(config.seeds if started else 0):
+        own = {**config.origin(), "method": "retrain", **config.start_of(seed)}
+        check_start(ForgetConfig.parse(own), recipe, split)
     if not given.keys() - {"retrain"}:
         raise UserError("There is nothing to compare with Retrain; name a method with --methods.")
     return request_digest(split)

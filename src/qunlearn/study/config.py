@@ -39,6 +39,11 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
         None,
         description="A finished comparison's table.json; each method's settings are taken from it.",
     )
+    retrains_from: Path | None = Field(
+        None,
+        description="For a network that was trained from another run's: that run's comparison for "
+        "the same request; each Retrain starts from the one of its seed there.",
+    )
     tune: int = Field(
         0, ge=0, description="Search each method's settings with so many trials, on seed 0."
     )
@@ -89,6 +94,11 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
         if self.workers > 1 and self.threads is None:
             values["threads"] = max(1, (os.cpu_count() or 1) // self.workers)
         return values
+
+    def start_of(self, seed: int) -> dict[str, Any]:
+        """What the Retrain of a seed starts from, if from anything."""
+        home = self.retrains_from
+        return {"start_from": home / CELLS / "retrain" / f"seed{seed}"} if home else {}
 
     @property
     def usual_out(self) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from qunlearn.errors import UserError, unknown
 from qunlearn.store.run import AnotherRun, Run
-from qunlearn.study.compare import compare_run, planned
+from qunlearn.study.compare import compare_run, planned, retrain_all
 from qunlearn.study.config import CompareConfig, Select
 from qunlearn.study.paper import printed, stated
 from qunlearn.training.config import ComputeConfig, TrainConfig
@@ -38,6 +38,11 @@ class Scenario:
         """What it is called on the command line and on disk."""
         parts = (self.dataset, self.model, self.quantizer, self.scenario)
         return "-".join(parts).replace(" ", "-").replace("%", "")
+
+    @property
+    def folder(self) -> str:
+        """Where its cells are kept, beside the original."""
+        return self.scenario.replace(" ", "-").rstrip("%")
 
     @property
     def request(self) -> dict[str, Any]:
@@ -104,6 +109,11 @@ class ReproduceConfig(ComputeConfig):
     methods: str | None = Field(
         None, description="Only these methods, such as oeu,ft; by default all of the experiment."
     )
+    from_twin: bool = Field(
+        False,
+        description="Train quantized networks from the full-precision one in a quarter of the "
+        "epochs, at the small scale; it and its Retrains are made once for all quantizers.",
+    )
     images: int = Field(
         IMAGES, ge=100, description="How many images are taken of the set, at the small scale."
     )
@@ -123,27 +133,30 @@ class ReproduceConfig(ComputeConfig):
 def reproduce(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
     """Make what is missing of an experiment; each block's table with the paper's, as it is done."""
     blocks = chosen(config)
-    recipes = [TrainConfig.parse(recipe_of(block, config)) for block in blocks]
+    recipes = [TrainConfig.parse(training(block, config, out)) for block in blocks]
     homes = [out / home_of(block, config) for block in blocks]
     for home, recipe in zip(homes, recipes, strict=True):
         check_original(home / "original", recipe)
     # Whatever is wrong is said before hours of training.
     for block, home in zip(blocks, homes, strict=True):
-        planned(comparison(block, config, home / "original"))
+        planned(comparison(block, config, home / "original", out))
     todo = [r for r, h in zip(recipes, homes, strict=True) if not Run.is_complete(h / "original")]
     for recipe in {recipe.dataset: recipe for recipe in todo}.values():
         load_data(recipe)
     for block, recipe, home in zip(blocks, recipes, homes, strict=True):
         original = home / "original"
+        if twin := twin_of(block, config):
+            make_twin(twin, config, out)
         make_original(original, recipe)
         # Experiments that ask the same of the same network share their cells, not their table.
-        cells = home / block.scenario.replace(" ", "-").rstrip("%")
+        cells = home / block.folder
+        table = compare_run(comparison(block, config, original, out), cells / config.what, cells)
         yield {
             "block": block.name,
             "dataset": block.dataset,
             "quantizer": block.quantizer,
             "folder": str(cells / config.what),
-            "table": compare_run(comparison(block, config, original), cells / config.what, cells),
+            "table": table,
             "paper": printed(block.dataset, block.model, block.scenario)
             if block.quantizer == "lsq+"
             else {},
@@ -155,7 +168,22 @@ def home_of(block: Scenario, config: ReproduceConfig) -> str:
     """The folder of a block's network."""
     size = "" if config.images == IMAGES else f"-{config.images}-images"
     size = "-full-size" if config.scale == "paper" else size
-    return f"{block.dataset}-{block.model}-{block.quantizer}-{config.variant}{size}"
+    twin = "-from-twin" if twin_of(block, config) else ""
+    return f"{block.dataset}-{block.model}-{block.quantizer}-{config.variant}{size}{twin}"
+
+
+def twin_of(block: Scenario, config: ReproduceConfig) -> Scenario | None:
+    """The block in full precision that a network is trained from, if it is to be."""
+    if not config.from_twin or block.quantizer == "none":
+        return None
+    return replace(block, quantizer="none")
+
+
+def make_twin(twin: Scenario, config: ReproduceConfig, out: Path) -> None:
+    """Train the full-precision network and its Retrains, where they are not there yet."""
+    home = out / home_of(twin, config)
+    make_original(home / "original", TrainConfig.parse(training(twin, config, out)))
+    retrain_all(comparison(twin, config, home / "original", out), home / twin.folder)
 
 
 def check_original(path: Path, recipe: TrainConfig) -> None:
@@ -163,7 +191,7 @@ def check_original(path: Path, recipe: TrainConfig) -> None:
     if not Run.is_complete(path):
         return
     found = TrainConfig.parse(Run.open(path).config)
-    elsewhere = {*ComputeConfig.model_fields, "data_dir", "cache_dir", "download"}
+    elsewhere = {*ComputeConfig.model_fields, "data_dir", "cache_dir", "download", "start_from"}
     for name in TrainConfig.model_fields.keys() - elsewhere:
         was, wanted = getattr(found, name), getattr(recipe, name)
         if was != wanted:
@@ -184,13 +212,24 @@ def make_original(path: Path, recipe: TrainConfig) -> None:
         train_run(recipe, path)
 
 
-def comparison(block: Scenario, config: ReproduceConfig, original: Path) -> CompareConfig:
+def training(block: Scenario, config: ReproduceConfig, out: Path) -> dict[str, Any]:
+    """How the original is trained, and from what, if not from scratch."""
+    twin = twin_of(block, config)
+    start = {"start_from": out / home_of(twin, config) / "original"} if twin else {}
+    return {**recipe_of(block, config), **start}
+
+
+def comparison(
+    block: Scenario, config: ReproduceConfig, original: Path, out: Path
+) -> CompareConfig:
     """What a block asks of its network."""
     shared = (*ComputeConfig.model_fields, "data_dir", "seeds", "settings_from", "tune", "select")
     given = {name: getattr(config, name) for name in (*shared, "workers")}
     settings = {"retrain.epochs": 160} if config.scale == "paper" else {}
     methods = config.methods or block.methods
     own = {"run": original, "methods": methods, "settings": settings, **block.request}
+    if twin := twin_of(block, config):
+        own["retrains_from"] = out / home_of(twin, config) / twin.folder
     return CompareConfig.parse({**{k: v for k, v in given.items() if v is not None}, **own})
 
 
@@ -202,6 +241,11 @@ def chosen(config: ReproduceConfig) -> list[Scenario]:
         raise UserError(
             f"--images {config.images} is for the small scale; leave it out with --scale paper, "
             "which takes the whole set."
+        )
+    if config.scale == "paper" and config.from_twin:
+        raise UserError(
+            "--from-twin is for the small scale; leave it out with --scale paper, which trains "
+            "from scratch as the paper does."
         )
     blocks = EXPERIMENTS[config.what]
     # Whole words: cifar10 is not to find cifar100.
@@ -240,4 +284,6 @@ def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, Any]:
         "lr": 0.05,
         "warmup": 2,
     }
+    if twin_of(block, config):
+        small = {**small, "epochs": 20, "lr": 0.01, "warmup": 1}
     return {**recipe, **small}

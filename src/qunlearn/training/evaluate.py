@@ -126,22 +126,32 @@ def check_reference(run: Run, split: Split, reference: Run) -> None:
             f"The run {str(run.path)!r} has forgotten nothing, so that there is nothing to compare "
             "with a Retrain; leave --reference out."
         )
-    if reference.info.get("method") != "retrain":
+    check_made_by_retrain(reference, "reference")
+    check_present(run, split)
+    check_retrained(reference, split, "reference")
+
+
+def check_made_by_retrain(run: Run, called: str) -> None:
+    """Raise unless a run was made by Retrain."""
+    if run.info.get("method") != "retrain":
         raise UserError(
-            f"The reference {str(reference.path)!r} was not made by Retrain; name a run made by "
+            f"The {called} {str(run.path)!r} was not made by Retrain; name a run made by "
             "`qunlearn forget --method retrain`."
         )
-    check_present(run, split)
-    theirs = Split.from_json(reference.split, split.data)
+
+
+def check_retrained(run: Run, split: Split, called: str) -> None:
+    """Raise unless a Retrain was trained on all that a split retains, and on nothing else."""
+    theirs = Split.from_json(run.split, split.data)
     if not torch.equal(theirs.forgotten, split.forgotten):
         raise UserError(
-            f"The reference {str(reference.path)!r} was retrained without other samples than "
-            f"{str(run.path)!r} has forgotten; name the Retrain of the same request."
+            f"The {called} {str(run.path)!r} was retrained without other samples than those that "
+            "are forgotten here; name the Retrain of the same request."
         )
     if not torch.equal(theirs.retain.sort().values, split.retain.sort().values):
         raise UserError(
-            f"The reference {str(reference.path)!r} was trained on other samples than "
-            f"{str(run.path)!r}; name a Retrain of the same original."
+            f"The {called} {str(run.path)!r} was trained on other samples than those that are "
+            "retained here; name a Retrain of the same data, subset and split seed."
         )
 
 
