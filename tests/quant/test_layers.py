@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -152,6 +153,45 @@ def test_rounding_again_in_backward_changes_nothing(
     monkeypatch.setattr(layers, "LITTLE", 0)
     for name, gradient in gradients(model, x, y).items():
         assert torch.equal(gradient, expected[name]), name
+
+
+STRIDED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "2d": (lambda: nn.Conv2d(4, 6, 1, stride=2), (3, 4, 7, 8)),
+    "2d, grouped": (lambda: nn.Conv2d(4, 6, 1, stride=(1, 3), groups=2, bias=False), (3, 4, 7, 8)),
+    "2d, without a batch": (lambda: nn.Conv2d(4, 6, 1, stride=2, padding="valid"), (4, 7, 8)),
+    "1d": (lambda: nn.Conv1d(4, 6, 1, stride=2), (3, 4, 9)),
+    "3d": (lambda: nn.Conv3d(4, 6, 1, stride=2), (3, 4, 3, 4, 5)),
+}
+
+
+@each_kind
+@pytest.mark.parametrize("name", STRIDED)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_rounding_only_what_a_strided_convolution_looks_at_changes_nothing(
+    kind: str, name: str, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    make, shape = STRIDED[name]
+    layer = quantize(nn.Sequential(make()), QuantSpec(3, 3, kind, first_last_bits=3)).double()[0]
+    x = torch.randn(shape, dtype=torch.float64)
+    x = x.contiguous(memory_format=layout) if len(shape) == 4 else x
+    sizes = []
+    layer.activation_quantizer.register_forward_hook(lambda _, given, out: sizes.append(out.shape))
+    found = []
+    for part in (True, False):
+        fresh = copy.deepcopy(layer)
+        if not part:
+            monkeypatch.setattr(type(layer), "skips", lambda layer, x: False)
+        given = x.clone().requires_grad_()
+        out = fresh(given)
+        (out * torch.arange(out.numel()).reshape(out.shape).double().cos()).sum().backward()
+        gradients = {name: p.grad for name, p in fresh.named_parameters()}
+        found.append({"out": out, "x": given.grad, **gradients, **fresh.state_dict()})
+    assert sizes[0].numel() < sizes[1].numel() == x.numel()
+    assert found[0].keys() == found[1].keys()
+    for name, tensor in found[0].items():
+        torch.testing.assert_close(tensor, found[1][name], msg=name)
+    assert found[0]["x"].stride() == x.stride()
 
 
 def kept_for_backward(model: nn.Module, x: Tensor) -> int:

@@ -53,7 +53,7 @@ class Dsq(Quantizer):
         lower = torch.stack([o for _, o in found])
         return lower, lower + top * scale
 
-    def quantize(self, x: Tensor) -> Tensor:
+    def quantize(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
         """Round to the nearest level of the snapped range, with the soft curve's gradients."""
         lower, upper = F.snap_range(self.lower, self.upper, self.bits)
         return F.dsq(x, lower, upper, self.alpha, self.bits)
@@ -96,6 +96,8 @@ class DsqWeight(Dsq):
 
 class DsqActivation(Dsq):
     """A layer's input, whose range starts at the smallest and largest value of the first batch."""
+
+    partial = True
 
     def __init__(self, bits: int, init: Initialisation):
         super().__init__(bits, torch.zeros(()), (), init)

@@ -423,4 +423,6 @@ class _Dsq(torch.autograd.Function):
 
 def _as(gradient: Tensor | None, like: Tensor) -> Tensor | None:
     """A parameter's gradient in its shape and type, where there is one."""
-    return None if gradient is None else gradient.reshape(like.shape).to(like.dtype)
+    if gradient is None or (gradient.shape == like.shape and gradient.dtype is like.dtype):
+        return gradient
+    return gradient.reshape(like.shape).to(like.dtype)

@@ -21,7 +21,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._dynamo import guards
 from torch._C._functorch import is_functorch_wrapped_tensor
+
+_reinterpret: Any = guards._reinterpret_tensor  # type: ignore[attr-defined]  # as compiled code does
 
 PLAIN = (Tensor, nn.Parameter)
 """The kinds of tensors that are nothing but memory."""
@@ -232,10 +235,7 @@ def _plain(tensors: Sequence[Tensor]) -> bool:
 
 def _over(x: Tensor, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
     """The memory of `x` with another shape; no view, since the compiler would look at its base."""
-    from torch._C._dynamo import guards
-
-    call: Any = guards._reinterpret_tensor  # type: ignore[attr-defined]  # what compiled code calls
-    return call(x, tuple(shape), tuple(strides), 0)  # type: ignore[no-any-return]
+    return _reinterpret(x, tuple(shape), tuple(strides), 0)  # type: ignore[no-any-return]
 
 
 def _column(value: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
 from qunlearn.quant.fuse import fused, is_fused
@@ -105,11 +106,36 @@ class QuantLayer(nn.Module):
         return result
 
 
+class _Every(torch.autograd.Function):
+    """Every so many-th value along the last axes.
+
+    So does a slice; but its gradient is not laid out as its input is, which costs more than is
+    saved.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, stride: tuple[int, ...]) -> Tensor:
+        """Take the values out."""
+        last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+        ctx.layout = torch.channels_last if last else torch.contiguous_format
+        ctx.shape, ctx.where = x.shape, (..., *(slice(None, None, each) for each in stride))
+        return x[ctx.where].contiguous(memory_format=ctx.layout)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Put their gradients back, among zeros."""
+        whole = gradient.new_zeros(ctx.shape).contiguous(memory_format=ctx.layout)
+        whole[ctx.where] = gradient
+        return whole, None
+
+
 class _QuantConv(QuantLayer):
     out_channels: int
     groups: int
     kernel_size: tuple[int, ...]
     stride: tuple[int, ...]
+    padding: str | tuple[int, ...]
 
     def __init__(self, conv: Any, weight_quantizer: nn.Module, activation_quantizer: nn.Module):
         super().__init__(
@@ -128,13 +154,35 @@ class _QuantConv(QuantLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve the rounded input with the rounded weight."""
+        weight = self.rounded()
+        if self.skips(x):
+            part = _Every.apply(x, self.stride)  # type: ignore[no-untyped-call]
+            convolve = getattr(nn.functional, f"conv{len(self.stride)}d")
+            rounded = self.activation_quantizer(part, x)
+            return convolve(rounded, weight, self.bias, groups=self.groups)  # type: ignore[no-any-return]
         # Zero padding comes after rounding: zero is always on the grid.
-        weight, rounded = self.rounded(), self.activation_quantizer(x)
+        rounded = self.activation_quantizer(x)
         with self.saving(
             (self.activation_quantizer, x, rounded), (self.weight_quantizer, self.weight, weight)
         ):
             result: Tensor = self._conv_forward(rounded, weight, self.bias)  # type: ignore[operator]
         return result
+
+    def skips(self, x: Tensor) -> bool:
+        """Whether training need not round the whole input: with stride 2, 1×1 looks at a quarter.
+
+        What is left out has no part in any gradient, either. Passes without gradients are left as
+        they are, since they may be written down for elsewhere.
+        """
+        return (
+            max(self.kernel_size) == 1 < max(self.stride)
+            and self.padding in ("valid", (0,) * len(self.stride))
+            and isinstance(self.activation_quantizer, Quantizer)
+            and self.activation_quantizer.partial
+            and torch.is_grad_enabled()
+            and not torch.compiler.is_compiling()
+            and not is_functorch_wrapped_tensor(x)
+        )
 
     def saving(self, *made: tuple[nn.Module, Tensor, Tensor]) -> AbstractContextManager[None]:
         """Keeps what was rounded for backward only where rounding it again would take long."""

@@ -49,7 +49,7 @@ class LsqWeight(Quantizer):
         scale = torch.where(scale > 0, scale, torch.full_like(scale, 1 / self.high))
         self.scale.copy_(scale.reshape(self.scale.shape))
 
-    def quantize(self, x: Tensor) -> Tensor:
+    def quantize(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
         """Round with the LSQ gradient, scaled by the number of weights that share the scale."""
         factor = F.lsq_gradient_factor(x.numel() // self.scale.numel(), self.high)
         return F.uniform_quantize(x, self.scale, 0, self.low, self.high, factor)
@@ -82,6 +82,7 @@ class LsqPlusWeight(LsqWeight):
 class LsqActivation(Quantizer):
     """A layer's input with a learned scale; the grid is signed if the first batch needs it."""
 
+    partial = True
     zero_point: Tensor
 
     def __init__(self, bits: int, init: Initialisation):
@@ -104,9 +105,10 @@ class LsqActivation(Quantizer):
             scale = 2 * x.abs().mean() / torch.sqrt(self.high - self.zero_point)
         self.scale.copy_(scale if scale > 0 else torch.tensor(1 / self.high))
 
-    def quantize(self, x: Tensor) -> Tensor:
+    def quantize(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
         """Round with the LSQ gradient, scaled by the features of one sample."""
-        factor = F.lsq_gradient_factor(x.shape[1:].numel(), self.high - self.zero_point)
+        features = (x if whole is None else whole).shape[1:].numel()
+        factor = F.lsq_gradient_factor(features, self.high - self.zero_point)
         return F.uniform_quantize(x, self.scale, self.zero_point, self.low, self.high, factor)
 
     def grid(self, x: Tensor | None = None) -> Grid:
@@ -122,6 +124,8 @@ class LsqActivation(Quantizer):
 class LsqPlusActivation(Quantizer):
     """A layer's input with a learned scale and a learned offset, snapped so that zero is exact."""
 
+    partial = True
+
     def __init__(self, bits: int, init: Initialisation):
         super().__init__(bits)  # both kinds of start are least squares for LSQ+ inputs
         self.low, self.high = F.code_range(bits, signed=False)
@@ -134,9 +138,10 @@ class LsqPlusActivation(Quantizer):
         self.scale.copy_(scale)
         self.offset.copy_(offset)
 
-    def quantize(self, x: Tensor) -> Tensor:
+    def quantize(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
         """Round with the LSQ+ gradient, scaled by the features of one sample."""
-        factor = F.lsq_gradient_factor(x.shape[1:].numel(), self.high)
+        features = (x if whole is None else whole).shape[1:].numel()
+        factor = F.lsq_gradient_factor(features, self.high)
         return F.offset_quantize(x, self.scale, self.offset, self.low, self.high, factor)
 
     def grid(self, x: Tensor | None = None) -> Grid:

@@ -47,7 +47,7 @@ class DorefaWeight(Quantizer):
             size = size.amax()
         return size.clamp_min(F.SMALLEST_SCALE)
 
-    def quantize(self, x: Tensor) -> Tensor:
+    def quantize(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
         """Round as DoReFa does, then give the size back."""
         largest = self.largest(x)
         rounded = F.dorefa(F.wide(x), self.bits, largest) * largest
@@ -77,6 +77,7 @@ class PactActivation(Quantizer):
     """A layer's input clipped to [0, α]; to [-α, α] if the first batch has negative values."""
 
     decayed: ClassVar[tuple[str, ...]] = ("alpha",)
+    partial = True
     signed: Tensor
 
     def __init__(self, bits: int, init: Initialisation):
@@ -98,7 +99,7 @@ class PactActivation(Quantizer):
         low, high = F.code_range(self.bits, self._signed)
         return (-high, high) if self._signed else (low, high)
 
-    def quantize(self, x: Tensor) -> Tensor:
+    def quantize(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
         """Clip and round, with PACT's gradient to α."""
         return F.pact(x, self.alpha, self.bits, self._signed)
 

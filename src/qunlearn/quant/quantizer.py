@@ -47,6 +47,9 @@ class Quantizer(nn.Module):
     decayed: ClassVar[tuple[str, ...]] = ()
     """The names of those of its parameters that want weight decay."""
 
+    partial: ClassVar[bool] = False
+    """Whether `quantize` can be given a part of a layer's input, with the whole beside it."""
+
     initialised: Tensor
 
     def __init__(self, bits: int):
@@ -59,8 +62,11 @@ class Quantizer(nn.Module):
         """Set the parameters from the first tensor seen."""
         raise NotImplementedError
 
-    def quantize(self, x: Tensor) -> Tensor:
-        """Round `x` to the grid, differentiably; the same again when a layer asks in backward."""
+    def quantize(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
+        """Round `x` to the grid, differentiably; the same again when a layer asks in backward.
+
+        If it is `partial` and a layer needs but a part of its input, `whole` is the input.
+        """
         raise NotImplementedError
 
     def grid(self, x: Tensor | None = None) -> Grid:
@@ -78,11 +84,11 @@ class Quantizer(nn.Module):
         """
         return weight * factor
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Round `x` to the grid, starting from it if this is the first tensor seen."""
+    def forward(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
+        """Round `x` to the grid, starting from the whole if this is the first tensor seen."""
         if not self._ready and x.numel():
-            self.initialise(x)
-        return self.quantize(x)
+            self.initialise(x if whole is None else whole)
+        return self.quantize(x) if whole is None else self.quantize(x, whole)
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
