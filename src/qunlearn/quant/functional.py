@@ -83,7 +83,7 @@ def zero_point(offset: Tensor, scale: Tensor, low: int, high: int) -> Tensor:
 
 
 def _free_zero_point(offset: Tensor, step: Tensor, low: int) -> Tensor:
-    return (-offset / step + low).round()
+    return (low - offset / step).round()
 
 
 def round_through(x: Tensor) -> Tensor:

@@ -24,7 +24,9 @@ from torch import Tensor, nn
 from torch._C._dynamo import guards
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-_reinterpret: Any = guards._reinterpret_tensor  # type: ignore[attr-defined]  # as compiled code does
+_over: Any = guards._reinterpret_tensor  # type: ignore[attr-defined]
+"""The memory of a tensor with another shape, as compiled code makes it; no view, since the compiler
+would look at its base."""
 
 PLAIN = (Tensor, nn.Parameter)
 """The kinds of tensors that are nothing but memory."""
@@ -38,6 +40,7 @@ VERSIONS = 64
 Shape = tuple[int, ...]
 Holds = Callable[[Shape], bool]
 Made = Callable[[list[Tensor]], Sequence[Any]]
+Call = Callable[[list[Tensor]], Any]
 
 _on: ContextVar[bool] = ContextVar("fused", default=False)
 
@@ -67,7 +70,7 @@ class Kernel:
     def __init__(self, function: Callable[..., Any], dense: int):
         self.plain, self.dense = function, dense
         self.versions: dict[Any, tuple[Holds, Made]] = {}
-        self.by_shape: dict[Any, Made] = {}
+        self.calls: dict[Any, Call] = {}
         self.elsewhere: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any, fused: bool | None = None) -> Any:
@@ -75,30 +78,45 @@ class Kernel:
         if not (is_fused() if fused is None else fused):
             return self.plain(*arguments)
         tensors = [a for a in arguments if isinstance(a, Tensor)]
-        dense, shared = tensors[: self.dense], tensors[self.dense :]
-        shape = _flat_shape(dense, shared)
-        if shape is None:
+        if _watched() or not _plain(tensors):
             return self.plain(*arguments)
-        flat = [_over(a, shape, (*shape[1:], 1)) for a in dense] + [*map(_column, shared)]
-        with torch.no_grad():
-            found = self.compiled(shape, flat, arguments[len(tensors) :])
-        first = _over(found[0], dense[0].shape, dense[0].stride())
-        return (first, *found[1:]) if len(found) > 1 else first
+        numbers = arguments[len(tensors) :]
+        alike = [(a.shape, a.stride(), a.dtype) for a in tensors]
+        key = (*alike, tensors[0].device, numbers, torch.get_num_threads())
+        call = self.calls.get(key)
+        if call is None:
+            call = self.calls[key] = self.call_for(tensors, numbers)
+        return call(tensors)
 
-    def compiled(self, shape: Shape, flat: list[Tensor], numbers: tuple[Any, ...]) -> Sequence[Any]:
-        """What the compiled function gives for flat tensors of this shape."""
-        if flat[0].device.type != "cpu":
-            return self.by_torch(flat, numbers)
-        kinds = (*((a.dtype, a.dim()) for a in flat), *numbers, torch.get_num_threads())
-        made = self.by_shape.get((shape, kinds))
-        if made is None:
-            made = self.by_shape[shape, kinds] = self.version(shape, kinds, flat, numbers)
-        return made(flat)
+    def call_for(self, tensors: list[Tensor], numbers: tuple[Any, ...]) -> Call:
+        """How to call what is compiled with tensors of these shapes and layouts."""
+        count, first = self.dense, tensors[0]
+        shape = _flat_shape(tensors[:count], tensors[count:])
+        if shape is None:
+            return lambda tensors: self.plain(*tensors, *numbers)
+        strides, outer = (*shape[1:], 1), (tuple(first.shape), first.stride())
 
-    def version(self, shape: Shape, kinds: Any, flat: list[Tensor], numbers: Any) -> Made:
-        """The compiled function for tensors of this shape, made if there is none."""
+        def flattened(tensors: list[Tensor]) -> list[Tensor]:
+            dense = [_over(a, shape, strides, 0) for a in tensors[:count]]
+            return dense + [a if a.dim() == 0 else _column(a) for a in tensors[count:]]
+
+        made = self.version(shape, flattened(tensors), numbers)
+
+        def call(tensors: list[Tensor]) -> Any:
+            with torch.no_grad():
+                found = made(flattened(tensors))
+            result = _over(found[0], *outer, 0)
+            return (result, *found[1:]) if len(found) > 1 else result
+
+        return call
+
+    def version(self, shape: Shape, flat: list[Tensor], numbers: tuple[Any, ...]) -> Made:
+        """The compiled function for flat tensors of this shape, made if there is none."""
         from torch._dynamo.convert_frame import compile_lock
 
+        if flat[0].device.type != "cpu":
+            return lambda flat: self.by_torch(flat, numbers)
+        kinds = (*((a.dtype, a.dim()) for a in flat), *numbers, torch.get_num_threads())
         example = _example(shape)
         with compile_lock:  # the compiler is not made for several threads
             if (example, kinds) not in self.versions:
@@ -199,7 +217,7 @@ def _flat_shape(dense: Sequence[Tensor], shared: Sequence[Tensor]) -> Shape | No
     """The tensors' shape as a run of memory, or as rows of it; None if they are not such."""
     first = dense[0]
     count = first.numel()
-    if count < max(WORTH_IT, 2) or _watched() or not _plain((*dense, *shared)):
+    if count < max(WORTH_IT, 2):
         return None
     layouts = (torch.contiguous_format, torch.channels_last)[: 2 if first.dim() == 4 else 1]
     if not any(all(t.is_contiguous(memory_format=each) for t in dense) for each in layouts):
@@ -231,11 +249,6 @@ def _plain(tensors: Sequence[Tensor]) -> bool:
         and not t.is_neg()
         for t in tensors
     )
-
-
-def _over(x: Tensor, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
-    """The memory of `x` with another shape; no view, since the compiler would look at its base."""
-    return _reinterpret(x, tuple(shape), tuple(strides), 0)  # type: ignore[no-any-return]
 
 
 def _column(value: Tensor) -> Tensor:
