@@ -24,7 +24,7 @@ from qunlearn.quant.quantizer import Quantizer
 MUCH_WORK = 100
 """How many products a layer must make of each input value for rounding twice to cost little."""
 
-LITTLE = 1 << 18
+LITTLE = 1 << 19
 """Fewer elements than this are kept as they are: rounding them again would gain little."""
 
 Rounded = dict["QuantLayer", Tensor]
