@@ -109,8 +109,10 @@ def main() -> None:
     retrains = [Run.open(path) for path in sorted((given.out / "cells" / "retrain").glob("seed*"))]
     tenth = split_of(retrains[0], given.data_dir)
     order = torch.from_numpy(generator("small requests", 0).permutation(len(tenth.forget)))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    file = RESULTS / f"{given.size}-samples.jsonl"
+    # As studies are kept: in a folder that is called as the original's home.
+    home = RESULTS / given.original.resolve().parent.name
+    home.mkdir(parents=True, exist_ok=True)
+    file = home / f"{given.size}-samples.jsonl"
     rows = [json.loads(line) for line in file.open()] if file.exists() else []
     places = [part.sort().values for part in order.split(given.size)][: given.requests]
     for row, chosen in zip(rows, places, strict=False):
@@ -121,7 +123,7 @@ def main() -> None:
             kept.write(json.dumps(rows[-1]) + "\n")
         print(number, rows[-1]["moved"], flush=True)
     result = summary(rows[: given.requests])
-    (RESULTS / f"{given.size}-samples.json").write_text(json.dumps(result, indent=1) + "\n")
+    file.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 
 
