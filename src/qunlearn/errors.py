@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class UserError(ValueError):
@@ -11,6 +11,16 @@ class UserError(ValueError):
 
     The command line prints it as one sentence and exits with code 2; nothing was written.
     """
+
+
+def others(names: Sequence[str]) -> str:
+    """All but the first of some names: how many, and which, as far as they are few.
+
+    >>> others(["a", "b", "c"]), others(["a", "b", "c", "d", "e", "f"])
+    ("2 more ('b', 'c')", "5 more ('b', 'c', 'd', ...)")
+    """
+    shown = ", ".join(map(repr, names[1:4])) + (", ..." if len(names) > 4 else "")
+    return f"{len(names) - 1:,} more ({shown})"
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:

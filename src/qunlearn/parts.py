@@ -14,6 +14,9 @@ PARTS = {
 TOLD = ("calibration", "duplicates", "elsewhere")
 """Those entries of a run's metrics that have a `sentence` for people."""
 
+LOST = 20
+"""By how many points the accuracy on what is retained may differ before a warning is due."""
+
 
 def part_name(part: str) -> str:
     """What people call a part.

@@ -64,6 +64,13 @@ def test_a_wrong_value_is_named_with_the_remedy(qunlearn, tmp_path, flag, value,
     assert re.search(says, refuse(qunlearn, tmp_path, "train", *words))
 
 
+def test_few_bits_without_a_quantizer_are_a_contradiction(qunlearn, tmp_path):
+    for flag in ("weight-bits", "act-bits", "first-last-bits"):
+        words = ["train", *WORDS, "--quantizer", "none", f"--{flag}", 2, "--out", tmp_path / "run"]
+        name = flag.replace("-", "_")
+        assert f"{name} = 2 and quantizer = 'none'" in refuse(qunlearn, tmp_path, *words)
+
+
 def test_an_unknown_command_or_flag_is_named(qunlearn, tmp_path):
     assert "did you mean 'train'" in refuse(qunlearn, tmp_path, "trian")
     assert "--epoch" in refuse(qunlearn, tmp_path, "train", "--epoch", 3, "--out", tmp_path / "a")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from conftest import SMALL, flags
 
@@ -31,6 +32,27 @@ def test_train_prints_a_table_for_people(qunlearn, tmp_path):
     code, out, _ = qunlearn("train", *flags(SMALL), "--out", tmp_path / "run")
     assert code == 0
     assert all(word in out for word in ("trained on", "held out", "test", "180", "20", "450"))
+
+
+def test_a_run_finds_its_data_from_anywhere(qunlearn, tmp_path, monkeypatch, digits):
+    data = digits.data
+    images, test = data.images[:100].numpy(), data.images[-50:].numpy()
+    labels = {"y_train": data.labels[:100].numpy(), "y_test": data.labels[-50:].numpy()}
+    home = tmp_path / "home"
+    (home / "data").mkdir(parents=True)
+    np.savez(home / "data" / "mine.npz", x_train=images, x_test=test, **labels)
+    ids = "\n".join(f"train/{i},{i % 2}" for i in range(100))
+    (home / "users.csv").write_text(f"id,user\n{ids}\n")
+    monkeypatch.chdir(home)
+    words = flags({**SMALL, "subset": 100, "dataset": "data/mine.npz", "metadata": "users.csv"})
+    assert qunlearn("train", *words, "--out", "runs/mine")[0] == 0
+    monkeypatch.chdir(tmp_path)
+    code, _, told = qunlearn("evaluate", "home/runs/mine")
+    assert code == 0, told
+    asked = ["--where", "user == 1", "--method", "ga", "--out", "elsewhere"]
+    code, _, told = qunlearn("forget", "home/runs/mine", *asked)
+    assert code == 0, told
+    assert qunlearn("evaluate", "elsewhere")[0] == 0
 
 
 def test_a_runs_config_makes_it_again_and_flags_win_over_it(qunlearn, tmp_path, run_folder):

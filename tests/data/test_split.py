@@ -212,9 +212,20 @@ def test_forgotten_samples_may_be_erased_and_the_manifest_stays_the_same(toy):
     name = split.requests[0].ids[0]
     with pytest.raises(UserError, match=f"'{name}' was already forgotten by request 1"):
         again.forget_ids([name])
+    with pytest.raises(UserError, match=r"by request 1, as were 1 more .* take them from"):
+        again.forget_ids(split.requests[0].ids[:2])
     further = again.forget_random(0.5)
     assert len(further.requests) == 3
     assert Split.from_json(further.to_json(), left).digest == further.digest
+
+
+def test_all_ids_that_cannot_be_forgotten_are_told_at_once(toy):
+    split = Split.make(toy)
+    trained, unseen = (sorted(names(split, part)) for part in (split.train, split.held_out))
+    with pytest.raises(UserError, match=r"no sample 'a' in .*, nor 3 more \('b', 'c', 'd'\): "):
+        split.forget_ids(["a", trained[0], "b", "c", "d"])
+    with pytest.raises(UserError, match=r"held-out part.*, nor were 1 more .* so they cannot be"):
+        split.forget_ids([trained[0], *unseen[:2]])
 
 
 def test_class_numbers_and_normalisation_are_the_manifests(toy):

@@ -9,6 +9,7 @@ import pytest
 from report.made_up import MODELS, RETRAIN, comparison, table
 from sealed import seal
 
+from qunlearn.cli.output import print_scores
 from qunlearn.errors import UserError
 from qunlearn.methods.config import ForgetConfig
 from qunlearn.methods.forget import forget_run
@@ -99,6 +100,21 @@ def test_a_comparison_gets_a_page(tmp_path):
     assert {"gaps.svg", "gaps.png", "runtime.svg", "runtime.png"} == {
         path.name for path in (folder / "figures").iterdir()
     }
+
+
+def test_a_retrain_that_has_not_learned_is_called_so(tmp_path, capsys):
+    content = table()
+    known = content["original"]["RA"]
+    assert "no fair mark" not in read(report_comparison(comparison(tmp_path / "a", content))).text
+    next(row for row in content["rows"] if row["method"] == "retrain")["RA"][0] = known - 21
+    text = read(report_comparison(comparison(tmp_path / "b", content))).text
+    assert f"Retrain is right on {known - 21:.1f} % of what it was taught" in text
+    before = {"RA": 90.0, "FA": 80.0, "TA": 70.0, "MIA": 20.0}
+    print_scores({**before, "reference": {**before, "RA": 70.1}})
+    print_scores({**before, "reference": {**before, "RA": 69.9}})
+    out = capsys.readouterr().out
+    assert out.count("no fair mark") == 1
+    assert "Retrain is right on 69.9 % of what it was taught, and this model on 90.0 %" in out
 
 
 def test_a_comparison_says_how_settings_were_chosen(tmp_path):

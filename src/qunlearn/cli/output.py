@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qunlearn.parts import TOLD, part_name
+from qunlearn.parts import LOST, TOLD, part_name
 
 if TYPE_CHECKING:
     from qunlearn.store.run import Run
@@ -90,12 +90,15 @@ def print_scores(metrics: Mapping[str, Any]) -> None:
             f"The attack behind MIA is right on {accuracy:.1f} % of trained and unseen samples, "
             "where guessing is right on 50 %: MIA, and its part of AG, say little here."
         )
+    retrain = metrics.get("reference")
+    if retrain and retrain["RA"] < metrics["RA"] - LOST:
+        print(
+            f"Retrain is right on {retrain['RA']:.1f} % of what it was taught, and this model on "
+            f"{metrics['RA']:.1f} %: it has not learned as much, and is no fair mark; retrain it "
+            "as the network was trained."
+        )
     if metrics.get("before") and metrics["RA"] < metrics["before"]["RA"] - LOST:
         print(
             f"The accuracy on what is retained fell from {metrics['before']['RA']:.1f} % to "
             f"{metrics['RA']:.1f} %: the network is damaged; take a gentler setting."
         )
-
-
-LOST = 20
-"""By how many points accuracy on the retained part may fall before a warning is due."""

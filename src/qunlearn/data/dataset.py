@@ -14,7 +14,7 @@ from torch import Tensor
 
 from qunlearn.data.draw import shuffled
 from qunlearn.data.metadata import read_metadata
-from qunlearn.errors import UserError
+from qunlearn.errors import UserError, others
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,11 @@ class ImageData:
 
     def index_of(self, ids: Iterable[str]) -> Tensor:
         """Where the samples of these ids are; an id that is not in the set is a `UserError`."""
-        try:
-            return torch.tensor([self._positions[name] for name in ids], dtype=torch.int64)
-        except KeyError as missing:
-            raise self._no_such(str(missing.args[0])) from None
+        rows = [(name, self._positions.get(name, -1)) for name in ids]
+        missing = [name for name, row in rows if row < 0]
+        if missing:
+            raise self._no_such(missing)
+        return torch.tensor([row for _, row in rows], dtype=torch.int64)
 
     def __contains__(self, id: object) -> bool:
         return id in self._positions
@@ -215,12 +216,13 @@ class ImageData:
         unit = 255.0 if self.images.dtype == torch.uint8 else 1.0
         return 1 / (std * unit), -mean / std
 
-    def _no_such(self, name: str) -> UserError:
+    def _no_such(self, names: Sequence[str]) -> UserError:
         # Only the part's name is ever guessed: another sample's id must not be offered to forget.
-        guesses = [f"train/{name}", f"test/{name}"]
+        guesses = [f"train/{names[0]}", f"test/{names[0]}"]
         near = [guess for guess in guesses if guess in self._positions]
         hint = f"did you mean {near[0]!r}?" if near else _example(self.ids)
-        return UserError(f"There is no sample {name!r} in {self.name}: {hint}")
+        more = f", nor {others(names)}" if len(names) > 1 else ""
+        return UserError(f"There is no sample {names[0]!r} in {self.name}{more}: {hint}")
 
 
 def first_repeated(names: Iterable[str]) -> str | None:

@@ -27,7 +27,7 @@ from qunlearn.data.choose import (
 from qunlearn.data.dataset import ImageData
 from qunlearn.data.draw import shuffled
 from qunlearn.data.manifest import Request
-from qunlearn.errors import UserError
+from qunlearn.errors import UserError, others
 
 SHOWN = 5
 """How many duplicates are named."""
@@ -209,19 +209,21 @@ class Split:
     def forget_ids(self, ids: Sequence[str]) -> Split:
         """Ask to forget these samples; each must have been trained on and not be forgotten yet."""
         before = {name: at for at, request in enumerate(self.requests, 1) for name in request.ids}
-        for name in listed(ids, "ids"):
-            if name in before:
-                raise UserError(
-                    f"The sample {name!r} was already forgotten by request {before[name]}; take it "
-                    "from the list."
-                )
-        rows = resolve(self.data, ids, "ids")
-        for name, trained in zip(ids, torch.isin(rows, self.train).tolist(), strict=True):
-            if not trained:
-                raise UserError(
-                    f"The sample {name!r} was never trained on ({self._part_of(name)}), so it "
-                    "cannot be forgotten; take it from the list."
-                )
+        gone = [name for name in listed(ids, "ids") if name in before]
+        if gone:
+            raise UserError(
+                f"The sample {gone[0]!r} was already forgotten by request {before[gone[0]]}"
+                + (f", as were {others(gone)}" if gone[1:] else "")
+                + f"; take {'them' if gone[1:] else 'it'} from the list."
+            )
+        trained = torch.isin(resolve(self.data, ids, "ids"), self.train).tolist()
+        unseen = [name for name, seen in zip(ids, trained, strict=True) if not seen]
+        if unseen:
+            raise UserError(
+                f"The sample {unseen[0]!r} was never trained on ({self._part_of(unseen[0])})"
+                + (f", nor were {others(unseen)}, so they" if unseen[1:] else ", so it")
+                + f" cannot be forgotten; take {'them' if unseen[1:] else 'it'} from the list."
+            )
         return self._asked("ids", {}, list(ids))
 
     def forget_where(self, rule: str) -> Split:

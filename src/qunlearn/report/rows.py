@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qunlearn.metrics.gap import SCORES
-from qunlearn.parts import part_name
+from qunlearn.parts import LOST, part_name
 from qunlearn.report.html import Safe, counted, join, table, tag
 from qunlearn.report.sections import MEANING
 
@@ -122,6 +122,14 @@ def notes(content: Mapping[str, Any]) -> list[str]:
         else "With a single seed there is no noise floor: how far Retrain is from itself by chance "
         "is not known; use two seeds or more."
     )
+    retrain = next(row for row in rows if row["method"] == "retrain")
+    taught, known = retrain["RA"][0], content["original"]["RA"]
+    if taught < known - LOST:
+        found.append(
+            f"Careful: Retrain is right on {taught:.1f} % of what it was taught, and the original "
+            f"on {known:.1f} %. It has not learned as much, and is no fair mark; give it more "
+            "epochs or another rate, as --set retrain.epochs=N."
+        )
     if len({row["trials"] for row in rows if row["method"] != "retrain"}) > 1:
         found.append(
             "Careful: the methods had different numbers of trials, so this comparison is not even."

@@ -266,12 +266,13 @@ def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, Any]:
         "dataset": block.dataset,
         "model": block.model,
         "quantizer": "lsq" if released and block.quantizer == "lsq+" else block.quantizer,
-        "weight_bits": 2 if mobile else 4,
-        "act_bits": 32 if mobile else 8 if released else 4,
         **{name: getattr(config, name) for name in ComputeConfig.model_fields},
     }
     if block.dataset != "digits":
         recipe |= {"data_dir": config.data_dir, "download": config.download}
+    if block.quantizer != "none":
+        recipe["weight_bits"] = 2 if mobile else 4
+        recipe["act_bits"] = 32 if mobile else 8 if released else 4
     if released:
         recipe |= {"first_last_bits": 32, "keep": ("*.shortcut.*",) if not mobile else ()}
     if config.scale == "paper":

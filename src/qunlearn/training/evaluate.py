@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qunlearn.data import ImageData, Split, load_dataset
+from qunlearn.data import ImageData, Split, load_dataset, sources
 from qunlearn.errors import UserError
 from qunlearn.metrics import compare, measure, score
 from qunlearn.store.files import as_written
@@ -225,7 +225,18 @@ def data_config(run: Run, **moved: Any) -> DataConfig:
     with as_written(run.path):
         written = config.get("data", config)  # a run that has forgotten keeps them in a table
         values = {name: written[name] for name in DataConfig.model_fields if name in written}
+        for name in values.keys() & {"dataset", "data_dir", "metadata"} - moved.keys():
+            values[name] = seen_from(run, values[name])
     return DataConfig.parse(values | moved)
+
+
+def seen_from(run: Run, named: str) -> str:
+    """A path that a run names: as it stands, or else from a folder above the run."""
+    path = Path(named)
+    if named in sources or path.is_absolute() or path.exists():
+        return named
+    above = (base / path for base in run.path.resolve().parents)
+    return next((str(found) for found in above if found.exists()), named)
 
 
 def load_data(config: DataConfig) -> ImageData:

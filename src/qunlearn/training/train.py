@@ -229,6 +229,14 @@ def model_spec(name: str, width: float, data: ImageData) -> ModelSpec:
 
 def quant_spec(config: QuantConfig) -> QuantSpec:
     """The quantization that the settings name."""
+    fields = type(config).model_fields
+    for name in ("weight_bits", "act_bits", "first_last_bits"):
+        bits = getattr(config, name)
+        if config.quantizer == "none" and bits not in (32, fields[name].default):
+            raise UserError(
+                f"{name} = {bits} and quantizer = 'none', which leaves every layer in full "
+                "precision, cannot both be; leave one out."
+            )
     return QuantSpec(
         weights=config.weight_bits,
         activations=config.act_bits,
