@@ -9,6 +9,9 @@ import torch
 from conftest import SMALL, flags
 from safetensors.torch import save_file
 
+from qunlearn.cli.main import main
+from qunlearn.training import train
+
 WORDS = flags(SMALL)
 
 
@@ -69,6 +72,37 @@ def test_few_bits_without_a_quantizer_are_a_contradiction(qunlearn, tmp_path):
         words = ["train", *WORDS, "--quantizer", "none", f"--{flag}", 2, "--out", tmp_path / "run"]
         name = flag.replace("-", "_")
         assert f"{name} = 2 and quantizer = 'none'" in refuse(qunlearn, tmp_path, *words)
+
+
+def python_runs_out():
+    return bytearray(2**62)
+
+
+def torch_runs_out():
+    return torch.empty(2**60)
+
+
+def gpu_runs_out():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
+
+
+@pytest.mark.parametrize("runs_out", [python_runs_out, torch_runs_out, gpu_runs_out])
+def test_too_little_memory_is_one_sentence(qunlearn, monkeypatch, tmp_path, runs_out):
+    monkeypatch.setattr(train, "train_run", lambda *_, **__: runs_out())
+    code, out, told = qunlearn("train", *WORDS, "--out", tmp_path / "run")
+    assert (code, out, list(tmp_path.iterdir())) == (1, "", [])
+    assert told == (
+        "qunlearn: There is not enough memory; use a smaller batch, data set or network.\n"
+    )
+
+
+def test_other_errors_are_not_taken_for_too_little_memory(qunlearn, monkeypatch, tmp_path):
+    def fails(*_, **__):
+        raise RuntimeError("another one")
+
+    monkeypatch.setattr(train, "train_run", fails)
+    with pytest.raises(RuntimeError, match="another one"):
+        main(["train", *map(str, WORDS), "--out", str(tmp_path / "run")])
 
 
 def test_an_unknown_command_or_flag_is_named(qunlearn, tmp_path):

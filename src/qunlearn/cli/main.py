@@ -56,17 +56,24 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         place = f"{str(error.filename)!r}: " if error.filename else ""
         code = _say(f"The system refuses {place}{error.strerror or error}.", 1)
-    except MemoryError:
-        code = _say("There is not enough memory; use a smaller data set or network.", 1)
     except Exception as error:
-        if "allocate memory" in str(error) and isinstance(error, RuntimeError):  # torch's own
-            sys.exit(_say("There is not enough memory; use a smaller data set or network.", 1))
-        if not hasattr(error, "format_message"):  # typer's own, about the words of the call
+        if _lacks_memory(error):
+            code = _say("There is not enough memory; use a smaller batch, data set or network.", 1)
+        elif hasattr(error, "format_message"):  # typer's own, about the words of the call
+            message = " ".join(error.format_message().split())
+            hint = f"see `qunlearn {_named(arguments)}--help`"
+            code = _say(f"{message.rstrip('.')}; {hint}.", 2) if message else 2
+        else:
             raise
-        message = " ".join(error.format_message().split())
-        hint = f"see `qunlearn {_named(arguments)}--help`"
-        code = _say(f"{message.rstrip('.')}; {hint}.", 2) if message else 2
     sys.exit(code)
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether Python, or torch on a processor or a GPU, could not get the memory it wanted."""
+    told = isinstance(error, RuntimeError) and str(error)
+    return isinstance(error, MemoryError) or bool(
+        told and ("can't allocate memory" in told or "out of memory" in told)
+    )
 
 
 def application(arguments: list[str]) -> typer.Typer:
