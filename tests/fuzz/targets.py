@@ -29,7 +29,8 @@ from qunlearn.data.sources import cifar
 from qunlearn.export.network import _about
 from qunlearn.methods.config import ForgetConfig
 from qunlearn.methods.explain import conflict_of
-from qunlearn.methods.forget import forget_run, recipe_of
+from qunlearn.methods.forget import forget_run
+from qunlearn.methods.recipe import recipe_of
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, describe
 from qunlearn.report import report_folder
@@ -106,7 +107,7 @@ def of_runs(base: Path) -> dict[str, Target]:
 
     def of_config() -> None:
         data_config(run)
-        recipe_of(run.config)
+        recipe_of(run)
         figures_of(run)
         settings_in(path / "config.toml", list(ForgetConfig.model_fields))
         ForgetConfig.parse(run.config)

@@ -1,6 +1,7 @@
 """Forgetting as a whole: all methods on digits, the ablations, requests one after another."""
 
 import copy
+import shutil
 
 import plain_net
 import pytest
@@ -14,10 +15,11 @@ from qunlearn.methods import all_methods, forget
 from qunlearn.methods.config import ForgetConfig
 from qunlearn.methods.forget import forget_run
 from qunlearn.quant import QuantSpec, known_quantizers, quantize
-from qunlearn.store.run import Run
+from qunlearn.store.run import AnotherRun, Run
 from qunlearn.store.weights import read_tensors
+from qunlearn.training.adopt import adopt_run
 from qunlearn.training.checkpoint import load
-from qunlearn.training.config import TrainConfig
+from qunlearn.training.config import AdoptConfig, TrainConfig
 from qunlearn.training.evaluate import evaluate, evaluate_run, split_of
 from qunlearn.training.train import train, train_run
 
@@ -229,6 +231,11 @@ def test_what_is_no_model_split_or_name_is_named(trained, asked):
             forget(*arguments)
 
 
+def retrain_of(run, **other):
+    settings = {"run": run.path, "random": 0.1, "method": "retrain", "threads": 1, **other}
+    return ForgetConfig.parse(settings)
+
+
 @pytest.fixture(scope="module")
 def from_twin(tmp_path_factory) -> dict[str, Run]:
     """A full-precision network and its Retrain; and a quantized one that was trained from it."""
@@ -237,16 +244,19 @@ def from_twin(tmp_path_factory) -> dict[str, Run]:
     twin = train_run(TrainConfig.parse(full), home / "twin")
     ask = {"run": twin.path, "random": 0.1, "method": "retrain", "threads": 1}
     start = {**SMALL, "epochs": 1, "lr": 0.004, "start_from": twin.path}
+    few = train_run(TrainConfig.parse(start), home / "few-bits")
+    other = train_run(TrainConfig.parse({**full, "seed": 5}), home / "other")
+    (home / "unseen.txt").write_text("\n".join(split_of(twin).data.ids[i] for i in range(20)))
+    weights = {"weights": twin.model_path, "held_out": home / "unseen.txt"}
+    told = {name: SMALL[name] for name in ("dataset", "subset", "width", "batch_size", "threads")}
     return {
         "twin": twin,
         "retrain": forget_run(ForgetConfig.parse(ask), home / "retrain"),
-        "few bits": train_run(TrainConfig.parse(start), home / "few-bits"),
+        "few bits": few,
+        "adopted": adopt_run(AdoptConfig.parse({**told, **weights}), home / "adopted"),
+        "own retrain": forget_run(retrain_of(few, epochs=1), home / "own-retrain"),
+        "other retrain": forget_run(retrain_of(other, epochs=1), home / "other-retrain"),
     }
-
-
-def retrain_of(run, **other):
-    settings = {"run": run.path, "random": 0.1, "method": "retrain", "threads": 1, **other}
-    return ForgetConfig.parse(settings)
 
 
 def test_a_network_from_a_twin_is_retrained_from_the_twins_retrain(from_twin, tmp_path):
@@ -267,6 +277,10 @@ def test_a_network_from_a_twin_is_retrained_from_the_twins_retrain(from_twin, tm
 @pytest.mark.parametrize(
     ("run", "other", "says"),
     [
+        ("few bits", {"start_from": "own retrain"}, "is the Retrain of another network than"),
+        ("few bits", {"start_from": "other retrain"}, "is the Retrain of another network than"),
+        ("adopted", {}, "not on record what the network of .* was trained from"),
+        ("few bits", {"start_digest": "0" * 64}, "has been made anew since"),
         ("few bits", {"method": "ft"}, "--start-from goes with retrain, not with 'ft'"),
         ("twin", {}, "was trained from scratch, and so is its Retrain; leave --start-from out"),
         ("few bits", {"start_from": "twin"}, "was not made by Retrain"),
@@ -283,10 +297,38 @@ def test_what_a_retrain_cannot_start_from_is_said(from_twin, tmp_path, run, othe
     assert not (tmp_path / "out").exists()
 
 
-def test_a_start_that_is_another_network_is_refused(from_twin, tmp_path):
-    wider = {**SMALL, "quantizer": "none", "width": 0.25, "epochs": 1}
-    twin = train_run(TrainConfig.parse(wider), tmp_path / "wider")
-    start = forget_run(retrain_of(twin), tmp_path / "start")
-    with pytest.raises(UserError, match="do not fit the model"):
-        forget_run(retrain_of(from_twin["few bits"], start_from=start.path), tmp_path / "out")
+def test_a_run_that_starts_from_another_is_not_written_into_it(from_twin):
+    start = from_twin["retrain"].path
+    with pytest.raises(UserError, match=f"is inside the run '{start}'"):
+        forget_run(retrain_of(from_twin["few bits"], start_from=start), start / "sub")
+
+
+def test_a_start_that_was_replaced_is_not_gone_on_with(from_twin, tmp_path):
+    start = tmp_path / "start"
+    shutil.copytree(from_twin["retrain"].path, start)
+    asked = retrain_of(from_twin["few bits"], start_from=start)
+    run = forget_run(asked, tmp_path / "retrain")
+    (run.path / "run.json").unlink()  # as if it had been interrupted
+    shutil.rmtree(start)
+    forget_run(retrain_of(from_twin["twin"], epochs=1), start)
+    with pytest.raises(AnotherRun):
+        forget_run(asked, tmp_path / "retrain", resume=True)
+
+
+def test_requests_one_after_another_start_from_the_twins_own(from_twin, tmp_path):
+    """Whatever method the earlier request was met by, on either side."""
+    ends = []
+    for name in ("twin", "few bits"):
+        asked = {"run": from_twin[name].path, "classes": ["3"], "method": "ga", "epochs": 1}
+        first = forget_run(ForgetConfig.parse({**asked, "threads": 1}), tmp_path / name)
+        other = {"start_from": ends[0].path} if ends else {}
+        ends.append(forget_run(retrain_of(first, **other), tmp_path / f"{name} end"))
+    assert ends[1].config["start_digest"] == ends[0].info["model_sha256"]
+    assert ends[1].config["settings"]["lr"] == 0.004
+
+
+def test_other_bits_are_not_started_from(from_twin, tmp_path):
+    other = {**SMALL, "weight_bits": 2, "start_from": from_twin["few bits"].path}
+    with pytest.raises(UserError, match="has other bits or another quantizer"):
+        train_run(TrainConfig.parse(other), tmp_path / "out")
     assert not (tmp_path / "out").exists()

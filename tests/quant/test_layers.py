@@ -10,6 +10,7 @@ from torch.func import functional_call, grad, vmap
 
 from qunlearn.quant import QuantSpec, calibrate, families, layers, quantize, rounding_once
 from qunlearn.quant.layers import QUANTIZED, QuantLayer
+from qunlearn.quant.lsq import LsqPlusActivation
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "plain": (lambda: nn.Conv2d(4, 6, 3), (2, 4, 7, 7)),
@@ -175,13 +176,18 @@ def test_rounding_only_what_a_strided_convolution_looks_at_changes_nothing(
     layer = quantize(nn.Sequential(make()), QuantSpec(3, 3, kind, first_last_bits=3)).double()[0]
     x = torch.randn(shape, dtype=torch.float64)
     x = x.contiguous(memory_format=layout) if len(shape) == 4 else x
-    sizes = []
-    layer.activation_quantizer.register_forward_hook(lambda _, given, out: sizes.append(out.shape))
+    sizes, rounding = [], type(layer.activation_quantizer).quantize
+
+    def noted(quantizer: nn.Module, x: Tensor, whole: Tensor | None = None) -> Tensor:
+        sizes.append(x.shape)
+        return rounding(quantizer, x, whole)
+
+    monkeypatch.setattr(type(layer.activation_quantizer), "quantize", noted)
     found = []
     for part in (True, False):
         fresh = copy.deepcopy(layer)
         if not part:
-            monkeypatch.setattr(type(layer), "skips", lambda layer, x: False)
+            monkeypatch.setattr(type(layer), "skips", lambda layer: False)
         given = x.clone().requires_grad_()
         out = fresh(given)
         (out * torch.arange(out.numel()).reshape(out.shape).double().cos()).sum().backward()
@@ -192,6 +198,56 @@ def test_rounding_only_what_a_strided_convolution_looks_at_changes_nothing(
     for name, tensor in found[0].items():
         torch.testing.assert_close(tensor, found[1][name], msg=name)
     assert found[0]["x"].stride() == x.stride()
+
+
+def test_who_knows_nothing_of_parts_gets_the_whole() -> None:
+    class Mine(LsqPlusActivation):
+        def quantize(self, x: Tensor) -> Tensor:
+            return super().quantize(x)
+
+    def gradients_with(change: Callable[[QuantLayer], object]) -> list[Tensor]:
+        torch.manual_seed(0)
+        layer = quantize(nn.Sequential(nn.Conv2d(4, 6, 1, stride=2)), QuantSpec(3, 3))[0]
+        change(layer)
+        layer(torch.randn(3, 4, 7, 8)).cos().sum().backward()
+        return [parameter.grad for parameter in layer.parameters()]
+
+    expected = gradients_with(lambda layer: None)
+    for change in (
+        lambda layer: setattr(layer, "activation_quantizer", Mine(8, "published")),
+        lambda layer: layer.activation_quantizer.register_forward_pre_hook(lambda _, x: x[0] * 1),
+        lambda layer: layer.activation_quantizer.register_forward_hook(lambda _, x, y: y * 1),
+    ):
+        for found, gradient in zip(gradients_with(change), expected, strict=True):
+            torch.testing.assert_close(found, gradient)
+
+
+@each_kind
+def test_transforms_over_other_layers_pass_through_strided_convolutions(kind: str) -> None:
+    spec = QuantSpec(3, 3, kind)
+    model = quantize(nn.Sequential(nn.Conv2d(4, 6, 1, stride=2), nn.Conv2d(6, 2, 4)), spec)
+    x = torch.randn(3, 4, 7, 8)
+    expected = model(x)
+    last = {name: p.detach() for name, p in model.named_parameters() if name.startswith("1.")}
+    twice = {name: torch.stack([tensor, tensor]) for name, tensor in last.items()}
+    found = vmap(lambda parameters: functional_call(model, parameters, (x,)))(twice)
+    torch.testing.assert_close(found, torch.stack([expected, expected]))
+    all_of_it = {name: p.detach() for name, p in model.named_parameters()}
+    slopes = grad(lambda parameters: functional_call(model, parameters, (x,)).sum())(all_of_it)
+    expected.sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(slopes[name], parameter.grad)
+
+
+def test_a_strided_convolution_keeps_nothing_that_it_can_round_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(layers, "LITTLE", 0)
+    spec = QuantSpec(4, 4, first_last_bits=4)
+    layer = quantize(nn.Sequential(nn.Conv2d(8, 128, 1, stride=2)), spec)
+    x = torch.randn(16, 8, 20, 20, requires_grad=True)
+    outputs, part = 4 * 16 * 128 * 100, 4 * 16 * 8 * 100
+    assert outputs + part <= kept_for_backward(layer, x) < outputs + part + 2000
 
 
 def kept_for_backward(model: nn.Module, x: Tensor) -> int:

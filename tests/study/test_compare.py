@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import SMALL
 from quick_study import QUICK, config, untimed
 from sealed import seal
 
@@ -372,7 +373,7 @@ def test_variants_stand_side_by_side(run_folder, tmp_path):
         ({"settings": {"ft.lr": -1}}, "lr = -1"),
         ({"random": None}, "Say what to forget"),
         ({"random": 2.0}, "share to forget"),
-        ({"retrains_from": "elsewhere"}, "was trained from scratch"),
+        ({"retrains_from": "elsewhere"}, "comparison 'elsewhere' has no Retrain of seed 0; name"),
     ],
 )
 def test_what_is_asked_wrongly_is_said_before_anything_is_made(run_folder, tmp_path, asked, says):
@@ -401,3 +402,33 @@ def test_a_table_that_was_altered_is_refused(tmp_path):
     path.write_text('{"rows": [NaN], "sha256": ""}')
     with pytest.raises(UserError, match="does not hold what qunlearn writes"):
         _ = folder.table
+
+
+def test_retrains_start_from_those_of_the_twins_comparison(tmp_path):
+    full = {**SMALL, "quantizer": "none", "epochs": 1}
+    twin = train_run(TrainConfig.parse(full), tmp_path / "twin")
+    few = {**SMALL, "epochs": 1, "lr": 0.004, "start_from": twin.path}
+    few_bits = train_run(TrainConfig.parse(few), tmp_path / "few")
+    one = {"methods": "ga", "settings": {"ga.epochs": 1}, "seeds": 1}
+    compare_run(config(twin.path, **one), tmp_path / "a")
+    start = Run.open(tmp_path / "a" / "cells" / "retrain" / "seed0")
+    one |= {"methods": "ga,retrain[epochs=2]"}
+    compare_run(config(few_bits.path, **one, retrains_from=tmp_path / "a"), tmp_path / "b")
+    made = sorted((tmp_path / "b" / "cells").glob("retrain*/seed*"))
+    assert len(made) == 2
+    for cell in map(Run.open, made):
+        assert cell.config["start_digest"] == start.info["model_sha256"]
+        assert cell.config["settings"]["lr"] == 0.004
+    # The same start by another name makes nothing anew; another start at the same place does.
+    (tmp_path / "x").mkdir()
+    again = config(few_bits.path, **one, retrains_from=tmp_path / "x" / ".." / "a")
+    compare_run(again, tmp_path / "b")
+    assert sorted((tmp_path / "b" / "cells").glob("retrain*/seed*")) == made
+    shutil.rmtree(start.path)
+    compare_run(config(twin.path, **one | {"settings": {"retrain.lr": 0.2}}), tmp_path / "a")
+    compare_run(again, tmp_path / "b")
+    assert len([*(tmp_path / "b" / "cells").glob("retrain*/seed*")]) == 4
+    shutil.copytree(start.path, start.path.with_name("seed0-other"))
+    with pytest.raises(UserError, match="several Retrains of seed 0"):
+        compare_run(again, tmp_path / "c")
+    assert not (tmp_path / "c").exists()

@@ -1,5 +1,6 @@
 """The paper's tables as data, and the experiments that make them again."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from qunlearn.study.reproduce import (
 from qunlearn.training import loop, resume
 from qunlearn.training.checkpoint import load
 from qunlearn.training.config import TrainConfig
-from qunlearn.training.train import model_spec, quant_spec
+from qunlearn.training.train import model_spec, quant_spec, train_run
 
 
 def test_the_papers_average_gaps_follow_from_its_figures_or_a_note_says_not():
@@ -301,8 +302,42 @@ def test_quantizers_share_a_twin_and_its_retrains(monkeypatch, tmp_path):
         cell = Path("random-10", "cells", "retrain", f"seed{seed}")
         assert Run.open(quantized / cell).config["start_from"] == str(twin / cell)
     made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")}
-    assert list(reproduce(config, tmp_path)) == results
+    # However the folder is called, it is the same.
+    again = list(reproduce(config, tmp_path / "x" / ".."))
+    assert [r["table"]["rows"] for r in again] == [r["table"]["rows"] for r in results]
     assert made == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")}
+    shutil.rmtree(twin / "original")
+    monkeypatch.setitem(TINY, "epochs", 3)
+    with pytest.raises(UserError, match="was trained with epochs = 2, not 3; move it away"):
+        list(reproduce(config, tmp_path))
+    shutil.rmtree(quantized)
+    with pytest.raises(UserError, match="was made from another network"):  # the twin's Retrain
+        list(reproduce(config, tmp_path))
+
+
+def test_an_original_from_a_twin_that_is_gone_is_refused(monkeypatch, tmp_path):
+    made_small(monkeypatch, "quantizers", Scenario("digits", "random 10%", methods="ga"))
+    config = ReproduceConfig(what="quantizers", seeds=1, threads=1, from_twin=True)
+    list(reproduce(config, tmp_path))
+    twin = tmp_path / "digits-resnet18-none-paper"
+    shutil.rmtree(twin)
+    train_run(TrainConfig.parse({**TINY, "quantizer": "none", "seed": 0}), twin / "original")
+    list(reproduce(config, tmp_path))  # the same again
+    written = Run.open(twin / "original").path / "config.toml"
+    shutil.rmtree(twin / "original")
+    train_run(TrainConfig.parse({**TINY, "quantizer": "none", "lr": 0.09}), twin / "original")
+    assert written.is_file()
+    monkeypatch.setattr(
+        experiments,
+        "recipe_of",
+        lambda block, config: (
+            TINY
+            | {"quantizer": block.quantizer}
+            | ({"lr": 0.09} if block.quantizer == "none" else {})
+        ),
+    )
+    with pytest.raises(UserError, match=r"was trained from another network than .* holds now"):
+        list(reproduce(config, tmp_path))
 
 
 def test_a_twin_takes_the_twins_epochs_and_is_only_of_the_small_scale():

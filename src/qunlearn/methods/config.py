@@ -119,6 +119,11 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     epochs: int | None = Field(None, description="Short for --set epochs=N, and wins over it.")
     seed: int | None = Field(None, description="Short for --set seed=N, and wins over it.")
 
+    start_digest: str = Field(
+        "",
+        description="The digest of the weights that it starts from, on record in the folder.",
+        json_schema_extra={"hidden": True},
+    )
     asked: str = Field(
         "",
         description="The digest of the samples that were asked for, on record in the folder.",

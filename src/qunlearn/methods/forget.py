@@ -17,18 +17,15 @@ from torch import nn
 
 from qunlearn.data import Loader, Split, read_ids
 from qunlearn.errors import Failure, UserError, unknown
-from qunlearn.methods.base import Job, Method, MethodConfig, SgdConfig
+from qunlearn.methods.base import Job, Method, MethodConfig
 from qunlearn.methods.config import WAYS, ForgetConfig, RequestConfig
 from qunlearn.methods.find import find_method
-from qunlearn.models import ModelSpec
-from qunlearn.quant import QuantSpec, quantize
+from qunlearn.methods.recipe import builder, check_start, inherited, recipe_of
 from qunlearn.store.run import Run
-from qunlearn.training.checkpoint import Header, load, model_with, save, spec_of, tensors_of
+from qunlearn.training.checkpoint import Header, load, save
 from qunlearn.training.config import ComputeConfig, OptimizerConfig
 from qunlearn.training.devices import leave_together, make_fabric
 from qunlearn.training.evaluate import (
-    check_made_by_retrain,
-    check_retrained,
     data_config,
     figures,
     load_data,
@@ -147,16 +144,16 @@ def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:
     With `resume`, go on with the run that was begun there, if there is one.
     """
     Run.check_free(out, resume)
-    if out.resolve().is_relative_to(config.run.resolve()):
-        raise UserError(
-            f"The output {str(out)!r} is inside the run that forgets; name a folder beside it."
-        )
+    for used in filter(None, (config.run, config.start_from)):
+        if out.resolve().is_relative_to(used.resolve()):
+            raise UserError(
+                f"The output {str(out)!r} is inside the run {str(used)!r}; name a folder beside it."
+            )
     chosen = find_method(config.method_name)
     origin = Run.open(config.run)
     given = config.method_settings
-    recipe = recipe_of(origin.config)
-    started = config.start_from is not None
-    settings = settings_of(chosen, inherited(recipe, chosen, started) | given)
+    recipe = recipe_of(origin)
+    settings = settings_of(chosen, inherited(recipe, chosen, config.start_from is not None) | given)
     fabric = make_fabric(config)
     data = data_config(origin, **config.data | config.moved)
     then = Split.from_json(origin.split, load_data(data))
@@ -170,12 +167,8 @@ def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:
     model = load(config.run, config.model)
     _check(model, split, settings, config.devices)
     header = replace(Header.read(origin.model_path), split=split.to_json())
-    spec = spec_of(header, config.model, str(config.run))
-    build = partial(_fresh, spec=spec, quant=header.quant, start=config.start_from)
-    if started:
-        check_start(config, recipe, split)
-        build(0)  # whatever does not fit is said before writing
     stated = {
+        "start_digest": check_start(config, origin, split) or None,
         "settings": settings.to_dict(),
         "data": data.to_dict(),
         "recipe": recipe,
@@ -192,7 +185,7 @@ def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:
                 header=header,
                 method=config.method_name,
                 settings=settings.model_dump(),
-                fresh=build,
+                fresh=builder(config, header),
                 before=measured_before(origin, model, then, split),
                 info={
                     "method": chosen.name,
@@ -240,32 +233,6 @@ def _forget_into(
     leave_together(fabric)
 
 
-def _fresh(seed: int, *, spec: ModelSpec, quant: QuantSpec, start: Path | None) -> nn.Module:
-    """The network before it is trained; with the weights of `start`, if it is to start from it."""
-    if start is None:
-        return quantize(spec.build(seed), quant)
-    run = Run.open(start)
-    return model_with(spec, quant, tensors_of(run), run.model_path)
-
-
-def check_start(config: ForgetConfig, recipe: Mapping[str, Any], split: Split) -> None:
-    """Raise unless what is to be started from never saw what is to be forgotten."""
-    if config.method_name != "retrain":
-        raise UserError(
-            f"--start-from goes with retrain, not with {config.method_name!r}, which starts from "
-            "the network that forgets; leave it out."
-        )
-    if recipe["from_scratch"]:
-        raise UserError(
-            f"The network of {str(config.run)!r} was trained from scratch, and so is its Retrain; "
-            "leave --start-from out."
-        )
-    assert config.start_from is not None
-    start = Run.open(config.start_from)
-    check_made_by_retrain(start, "start")
-    check_retrained(start, split, "start")
-
-
 def asked(split: Split, request: RequestConfig) -> Split:
     """The split with the request added."""
     given = [flag for name, flag in WAYS.items() if getattr(request, name) is not None]
@@ -295,30 +262,6 @@ def settings_of(method: Method, values: Mapping[str, Any]) -> MethodConfig:
 def request_digest(split: Split) -> str:
     """The digest of the samples that the last request names."""
     return hashlib.sha256("\n".join(split.requests[-1].ids).encode()).hexdigest()
-
-
-def recipe_of(origin: Mapping[str, Any]) -> dict[str, Any]:
-    """How the network was trained; whatever it has forgotten since keeps that on record."""
-    if "recipe" in origin:
-        return dict(origin["recipe"])
-    names = OptimizerConfig.model_fields.keys() - {"seed"}
-    from_scratch = "weights" not in origin and "start_from" not in origin
-    return {k: origin[k] for k in sorted(names & origin.keys())} | {"from_scratch": from_scratch}
-
-
-def inherited(recipe: Mapping[str, Any], method: Method, started: bool = False) -> dict[str, Any]:
-    """The settings that follow the network's training, unless others are given.
-
-    Batches, momentum, decay and augmentation stay as the network is used to. Retrain follows the
-    whole recipe, where it is the whole: not if the network was adopted, or trained from another
-    run's, unless Retrain is started likewise.
-    """
-    if not issubclass(method.config, SgdConfig):
-        return {}
-    names = {"batch_size", "momentum", "weight_decay", "augment"}
-    if method.name == "retrain" and (recipe["from_scratch"] or started):
-        names = set(OptimizerConfig.model_fields)
-    return {name: recipe[name] for name in sorted(names & recipe.keys())}
 
 
 def _check(model: nn.Module, split: Split, config: MethodConfig, processes: int = 1) -> None:

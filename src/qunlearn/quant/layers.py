@@ -7,13 +7,15 @@ Each is its ordinary layer, keeps its parameters under the same names, and carri
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import _are_functorch_transforms_active
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
@@ -155,36 +157,47 @@ class _QuantConv(QuantLayer):
     def forward(self, x: Tensor) -> Tensor:
         """Convolve the rounded input with the rounded weight."""
         weight = self.rounded()
-        if self.skips(x):
-            part = _Every.apply(x, self.stride)  # type: ignore[no-untyped-call]
-            convolve = getattr(nn.functional, f"conv{len(self.stride)}d")
-            rounded = self.activation_quantizer(part, x)
-            return convolve(rounded, weight, self.bias, groups=self.groups)  # type: ignore[no-any-return]
-        # Zero padding comes after rounding: zero is always on the grid.
-        rounded = self.activation_quantizer(x)
+        stride = self.stride
+        convolve: Callable[..., Tensor] = self._conv_forward  # type: ignore[assignment]
+        if self.skips():
+            whole, x = x, _Every.apply(x, stride)  # type: ignore[no-untyped-call]
+            rounded = self.activation_quantizer(x, whole)
+            stride = (1,) * len(stride)
+            dense = getattr(nn.functional, f"conv{len(stride)}d")
+            convolve = partial(dense, groups=self.groups)
+        else:
+            # Zero padding comes after rounding: zero is always on the grid.
+            rounded = self.activation_quantizer(x)
         with self.saving(
-            (self.activation_quantizer, x, rounded), (self.weight_quantizer, self.weight, weight)
+            stride,
+            (self.activation_quantizer, x, rounded),
+            (self.weight_quantizer, self.weight, weight),
         ):
-            result: Tensor = self._conv_forward(rounded, weight, self.bias)  # type: ignore[operator]
+            result: Tensor = convolve(rounded, weight, self.bias)
         return result
 
-    def skips(self, x: Tensor) -> bool:
+    def skips(self) -> bool:
         """Whether training need not round the whole input: with stride 2, 1×1 looks at a quarter.
 
         What is left out has no part in any gradient, either. Passes without gradients are left as
         they are, since they may be written down for elsewhere.
         """
+        quantizer = self.activation_quantizer
         return (
             max(self.kernel_size) == 1 < max(self.stride)
             and self.padding in ("valid", (0,) * len(self.stride))
-            and isinstance(self.activation_quantizer, Quantizer)
-            and self.activation_quantizer.partial
+            # A class derived from one that is may know nothing of it, nor may a hook.
+            and vars(type(quantizer)).get("partial", False)
+            and not quantizer._forward_hooks
+            and not quantizer._forward_pre_hooks
             and torch.is_grad_enabled()
             and not torch.compiler.is_compiling()
-            and not is_functorch_wrapped_tensor(x)
+            and not _are_functorch_transforms_active()
         )
 
-    def saving(self, *made: tuple[nn.Module, Tensor, Tensor]) -> AbstractContextManager[None]:
+    def saving(
+        self, stride: tuple[int, ...], *made: tuple[nn.Module, Tensor, Tensor]
+    ) -> AbstractContextManager[None]:
         """Keeps what was rounded for backward only where rounding it again would take long."""
         again = [
             (quantizer, given, rounded)
@@ -195,7 +208,7 @@ class _QuantConv(QuantLayer):
             and not is_functorch_wrapped_tensor(rounded)  # torch.func knows no such hooks
         ]
         products = self.out_channels // self.groups * math.prod(self.kernel_size)
-        much = products >= MUCH_WORK * math.prod(self.stride)
+        much = products >= MUCH_WORK * math.prod(stride)
         return rounding_again(*again) if again and much else nullcontext()
 
 

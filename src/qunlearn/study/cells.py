@@ -14,12 +14,14 @@ import torch
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
 from qunlearn.methods.config import ForgetConfig
-from qunlearn.methods.forget import forget_run, inherited, recipe_of, settings_of
+from qunlearn.methods.forget import forget_run, settings_of
+from qunlearn.methods.recipe import inherited, recipe_of
 from qunlearn.store.files import as_written
 from qunlearn.store.run import AnotherRun, Run
 from qunlearn.study.config import CELLS, TRIALS, CompareConfig, folder_name, variant
 from qunlearn.study.workers import side_by_side
 from qunlearn.training.progress import Progress
+from qunlearn.training.train import start_digest
 
 
 @dataclass(frozen=True)
@@ -90,31 +92,55 @@ class Cells:
     def _at(self, path: Path, name: str, settings: Mapping[str, Any], seed: int) -> Cell:
         """The cell at a path; beside it, if a run with other settings, or of old code, is there."""
         own: dict[str, Any] = {"method": variant(name)[0], "settings": {**settings, "seed": seed}}
-        if name == "retrain":
-            own |= self.config.start_of(seed)
+        if own["method"] == "retrain":
+            own |= start_of(self.config, seed)
         config = ForgetConfig.parse({**self.config.origin(), **own})
         wanted = stated(config)
         if Run.is_complete(path):
             Cell(name, seed, config, path, self.asked).check()  # of another request, none is beside
             run = Run.open(path)
-            found = {"revision": run.info.get("revision", 1), **run.config}
+            found = {"revision": run.info.get("revision", 1), "start_digest": "", **run.config}
             if {key: found.get(key) for key in wanted} != wanted:
                 digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
                 path = path.with_name(f"{path.name}-{digest[:8]}")
         return Cell(name, seed, config, path, self.asked)
 
 
+def start_of(config: CompareConfig, seed: int) -> dict[str, Path]:
+    """What the Retrain of a seed starts from, if from anything."""
+    home = config.retrains_from
+    if home is None:
+        return {}
+    made = [
+        path
+        for path in sorted((home / CELLS / "retrain").glob(f"seed{seed}*"))
+        if path.name.split("-")[0] == f"seed{seed}" and Run.is_complete(path)
+    ]
+    if not made:
+        raise UserError(
+            f"The comparison {str(home)!r} has no Retrain of seed {seed}; name one that has, or "
+            f"make it there with --seeds {seed + 1}."
+        )
+    if len(made) > 1:
+        raise UserError(
+            f"The comparison {str(home)!r} has several Retrains of seed {seed}, made with "
+            f"different settings; delete those that are not meant, of {made[0].name!r} and "
+            f"{made[1].name!r}."
+        )
+    return {"start_from": made[0]}
+
+
 def stated(config: ForgetConfig) -> dict[str, Any]:
     """What a run's numbers depend on, but for the network and the request."""
     method = find_method(config.method_name)
     start = config.start_from
-    usual = inherited(recipe_of(Run.open(config.run).config), method, start is not None)
+    usual = inherited(recipe_of(Run.open(config.run)), method, start is not None)
     settings = settings_of(method, usual | config.method_settings).to_dict()
     found = {
         "settings": settings,
         "devices": config.devices,
         "precision": config.precision,
-        "start_from": None if start is None else str(start),
+        "start_digest": start_digest(start, config.start_digest) if start else "",
     }
     # The first revision goes without saying, so that what was made before there were any is found.
     return found if method.revision == 1 else {**found, "revision": method.revision}

@@ -11,18 +11,12 @@ from qunlearn.data import Split
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
 from qunlearn.methods.config import ForgetConfig
-from qunlearn.methods.forget import (
-    asked,
-    check_start,
-    inherited,
-    recipe_of,
-    request_digest,
-    settings_of,
-)
+from qunlearn.methods.forget import asked, request_digest, settings_of
+from qunlearn.methods.recipe import check_start, inherited, recipe_of
 from qunlearn.store.files import as_written
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
-from qunlearn.study.cells import Cell, Cells, figures_of, run_cells
+from qunlearn.study.cells import Cell, Cells, figures_of, run_cells, start_of
 from qunlearn.study.config import CompareConfig, variant
 from qunlearn.study.source import Source
 from qunlearn.study.table import Entry, table_of
@@ -144,13 +138,13 @@ def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> str:
     data = load_data(data_config(origin, **config.moved))
     split = asked(Split.from_json(origin.split, data), config)
     check_test(split)
-    recipe, started = recipe_of(origin.config), config.retrains_from is not None
+    recipe, started = recipe_of(origin), config.retrains_from is not None
     for name, settings in given.items():
         method = find_method(variant(name)[0])
         settings_of(method, {**inherited(recipe, method, started), **settings})
     for seed in range(config.seeds if started else 0):
-        own = {**config.origin(), "method": "retrain", **config.start_of(seed)}
-        check_start(ForgetConfig.parse(own), recipe, split)
+        own = {**config.origin(), "method": "retrain", **start_of(config, seed)}
+        check_start(ForgetConfig.parse(own), origin, split)
     if not given.keys() - {"retrain"}:
         raise UserError("There is nothing to compare with Retrain; name a method with --methods.")
     return request_digest(split)

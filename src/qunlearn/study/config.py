@@ -95,11 +95,6 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
             values["threads"] = max(1, (os.cpu_count() or 1) // self.workers)
         return values
 
-    def start_of(self, seed: int) -> dict[str, Any]:
-        """What the Retrain of a seed starts from, if from anything."""
-        home = self.retrains_from
-        return {"start_from": home / CELLS / "retrain" / f"seed{seed}"} if home else {}
-
     @property
     def usual_out(self) -> Path:
         """The folder of the comparison if none is named: beside the run, called as the request."""

@@ -135,6 +135,9 @@ def reproduce(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
     blocks = chosen(config)
     recipes = [TrainConfig.parse(training(block, config, out)) for block in blocks]
     homes = [out / home_of(block, config) for block in blocks]
+    for twin in filter(None, (twin_of(block, config) for block in blocks)):
+        own = TrainConfig.parse(training(twin, config, out))
+        check_original(out / home_of(twin, config) / "original", own)
     for home, recipe in zip(homes, recipes, strict=True):
         check_original(home / "original", recipe)
     # Whatever is wrong is said before hours of training.
@@ -145,8 +148,9 @@ def reproduce(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
         load_data(recipe)
     for block, recipe, home in zip(blocks, recipes, homes, strict=True):
         original = home / "original"
-        if twin := twin_of(block, config):
-            make_twin(twin, config, out)
+        if base := twin_of(block, config):
+            make_twin(base, config, out)
+            check_original(original, recipe)  # it may be from a twin that is gone
         make_original(original, recipe)
         # Experiments that ask the same of the same network share their cells, not their table.
         cells = home / block.folder
@@ -191,7 +195,15 @@ def check_original(path: Path, recipe: TrainConfig) -> None:
     if not Run.is_complete(path):
         return
     found = TrainConfig.parse(Run.open(path).config)
-    elsewhere = {*ComputeConfig.model_fields, "data_dir", "cache_dir", "download", "start_from"}
+    elsewhere = {*ComputeConfig.model_fields, "data_dir", "cache_dir", "download"}
+    elsewhere |= {"start_from", "start_digest"}
+    start = recipe.start_from
+    there = Run.open(start).info if start and Run.is_complete(start) else None
+    if there and there.get("model_sha256") != found.start_digest:
+        raise UserError(
+            f"The original {str(path)!r} was trained from another network than {str(start)!r} "
+            "holds now; move it away, or name a new folder with --out."
+        )
     for name in TrainConfig.model_fields.keys() - elsewhere:
         was, wanted = getattr(found, name), getattr(recipe, name)
         if was != wanted:

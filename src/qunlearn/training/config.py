@@ -229,6 +229,11 @@ class TrainConfig(DataConfig, ModelConfig, QuantConfig, OptimizerConfig, Compute
     start_from: Path | None = Field(
         None, description="A run on the same split to start from, such as the full-precision twin."
     )
+    start_digest: str = Field(
+        "",
+        description="The digest of the weights that it starts from, on record in the folder.",
+        json_schema_extra={"hidden": True},
+    )
 
 
 class AdoptConfig(DataConfig, ModelConfig, QuantConfig, OptimizerConfig, ComputeConfig):

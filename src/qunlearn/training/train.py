@@ -19,6 +19,7 @@ from qunlearn.data import ImageData, Loader, Split
 from qunlearn.errors import UserError, unknown
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, calibrate, quantize
+from qunlearn.store.files import as_written
 from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import Header, model_with, save, tensors_of
 from qunlearn.training.config import (
@@ -90,6 +91,9 @@ def train_run(config: TrainConfig, out: Path, *, resume: bool = False) -> Run:
     With `resume`, go on with the run that was begun there, if there is one.
     """
     Run.check_free(out, resume)
+    if config.start_from is not None:
+        digest = start_digest(config.start_from, config.start_digest)
+        config = config.model_copy(update={"start_digest": digest})
     quant = quant_spec(config)
     fabric = make_fabric(config)
     data = load_data(config)
@@ -205,12 +209,31 @@ def starting_model(
     if config.start_from is None:
         return quantize(spec.build(config.seed), quant)
     start = Run.open(config.start_from)
+    was = Header.read(start.model_path).quant
+    if not was.full_precision and was != quant:
+        raise UserError(
+            f"The run {str(start.path)!r} has other bits or another quantizer, and scales that fit "
+            "those alone; start from a run in full precision, or from one with the same."
+        )
     if start.split != split.to_json():
         raise UserError(
             f"The run {str(start.path)!r} was trained on another split, and may have seen what is "
             "held out here; start from a run with the same data, subset and split seed."
         )
     return model_with(spec, quant, tensors_of(start), start.model_path)
+
+
+def start_digest(path: Path, recorded: str) -> str:
+    """The digest of the weights that are started from; raises if another one is on record."""
+    start = Run.open(path)
+    with as_written(start.path):
+        digest = str(start.info["model_sha256"])
+    if recorded not in ("", digest):
+        raise UserError(
+            f"The run {str(start.path)!r} has been made anew since this configuration was written; "
+            "ask by flags instead."
+        )
+    return digest
 
 
 def calibrate_first(
