@@ -66,6 +66,10 @@ def score_sets() -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
         "far apart": (1e4 * chance.random(n), 1e4 * chance.random(n), 1e4 * chance.random(n)),
         "reversed": (normal(0, 1), normal(3, 1), normal(1, 2)),
         "unequal": (normal(4, 1), normal(2, 2, 60), normal(3, 2)),
+        **{
+            f"within {width:g}": tuple(1 - width * chance.beta(a, 2, n) for a in (1, 2, 1.5))
+            for width in (3e-2, 1e-2, 1e-3, 1e-4, 1e-6)
+        },
     }
 
 

@@ -102,6 +102,26 @@ def test_a_comparison_gets_a_page(tmp_path):
     }
 
 
+@pytest.mark.parametrize(
+    ("found", "yes"),
+    [
+        ({"AUC": [0.52, 0.03], "AUC of |z|": [0.51, 0.02]}, True),
+        ({"AUC": [0.58, None], "AUC of |z|": [0.51, None]}, True),
+        ({"AUC": [0.593, 0.039], "AUC of |z|": [0.51, 0.02]}, False),
+        ({"AUC": [0.45, 0.04], "AUC of |z|": [0.51, 0.02]}, False),
+        ({"AUC": [0.51, 0.02], "AUC of |z|": [0.684, 0.087]}, False),
+    ],
+)
+def test_who_is_found_out_by_lira_has_forgotten_mostly(tmp_path, found, yes):
+    content = table()
+    best = next(row for row in content["rows"] if row.get("place") == "best")
+    best["lira"] = found
+    text = read(report_comparison(comparison(tmp_path / "a", content))).text
+    assert ("✓ Yes: as far as these measurements can tell" in text) == yes
+    assert ("an attack on each sample by itself (LiRA) can tell some" in text) != yes
+    assert ("LiRA, which judges each sample by itself, finds them out" in text) != yes
+
+
 def test_a_retrain_that_has_not_learned_is_called_so(tmp_path, capsys):
     content = table()
     known = content["original"]["RA"]

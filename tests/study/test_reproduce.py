@@ -7,6 +7,7 @@ import pytest
 from conftest import SMALL
 
 from qunlearn.cli.main import main
+from qunlearn.cli.reproduce import print_variant
 from qunlearn.errors import UserError
 from qunlearn.methods import find_method
 from qunlearn.metrics import average_gap
@@ -346,3 +347,16 @@ def test_a_twin_takes_the_twins_epochs_and_is_only_of_the_small_scale():
     assert epochs == {"none": 80, "lsq+": 20, "lsq": 20, "pact": 20, "dsq": 20}
     with pytest.raises(UserError, match="--from-twin is for the small scale; leave it out"):
         chosen(ReproduceConfig(what="quantizers", from_twin=True, scale="paper"))
+
+
+def test_the_released_variant_is_called_what_it_is(capsys):
+    blocks = chosen(ReproduceConfig(what="quantizers", variant="released", cells="cifar10"))
+    assert [block.quantizer for block in blocks] == ["none", "lsq", "pact", "dsq"]
+    config = ReproduceConfig(what="main", variant="released")
+    assert all(
+        recipe_of(block, config)["quantizer"] == "lsq" and "-lsq-" in block.name
+        for block in chosen(config)
+    )
+    print_variant([{"block": "cifar10-mobilenetv2-lsq-random-10"}])
+    assert "2-bit weights" in (told := capsys.readouterr().out)
+    assert "4-bit" not in told

@@ -54,16 +54,27 @@ def command(settings: ReproduceConfig, out: OutFolder = None, json: Json = False
     elif settings.what == "quantizers":
         print_quantizers(blocks)
     if settings.variant == "released" and not json:
-        print(
-            "Variant: 4-bit weights with 8-bit inputs and first, last and shortcut layers in full"
-        )
-        print("precision, as in the same authors' earlier code.")
+        print_variant(blocks)
     end(*(block["table"] for block in blocks))
 
 
+def print_variant(blocks: Sequence[Block]) -> None:
+    """What is other in the authors' earlier code."""
+    for mobile in sorted({"mobilenetv2" in block["block"] for block in blocks}):
+        said = (
+            "MobileNetV2 at half width, with 2-bit weights and inputs in full precision"
+            if mobile
+            else "ResNet-18 with 4-bit weights and 8-bit inputs, its shortcuts in full precision"
+        )
+        print(f"Variant: {said}; LSQ, and first and last layers in full precision, as in the same")
+        print("authors' earlier code.")
+
+
 def print_errata(block: Block) -> None:
-    """What contradicts itself in the paper, or is not said there."""
-    for row in (*block["paper"].values(), *block["stated"]):
+    """What contradicts itself in the paper, or is not said there, of what is shown."""
+    shown = {row["method"] for row in block["table"]["rows"]}
+    told = [row for name, row in block["paper"].items() if name in shown]
+    for row in (*told, *block["stated"]):
         if row["note"]:
             print(f"The paper, {row['method']}, {row.get('figure', 'the table')}: {row['note']}.")
 

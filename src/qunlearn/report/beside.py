@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qunlearn.metrics.gap import SCORES, half_width
@@ -27,6 +27,7 @@ class Beside:
         floor: The AG of Retrains among each other, if there are several.
         floors: The same for each figure.
         attack: How often the attack behind MIA is right, in percent, where that is known.
+        lira: LiRA's figures, each with half its interval, where there are Retrains enough.
     """
 
     after: Mapping[str, float]
@@ -37,6 +38,16 @@ class Beside:
     floor: float | None = None
     floors: Mapping[str, float] = field(default_factory=dict)
     attack: float | None = None
+    lira: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+
+    @property
+    def told_apart(self) -> str | None:
+        """What LiRA, which attacks each sample by itself, finds beyond chance, if it does."""
+        for name in ("AUC", "AUC of |z|"):
+            area, half = self.lira.get(name, (None, None))
+            if area is not None and half is not None and abs(area - 0.5) > half:
+                return f"{name} {area:.3f} ± {half:.3f}, where Retrain has 0.5"
+        return None
 
     @property
     def guesses(self) -> bool:
@@ -109,7 +120,14 @@ def beside_retrain(view: Beside) -> Verdict:
         said = "the measurements are too coarse to tell it from a retrained model, or to be sure."
         return Verdict("unsure", "Cannot be told", said, *told)
     close = all(abs(above[score]) <= slack[score] for score in SCORES)
-    if close and view.gap <= (SMALLEST if view.floor is None else view.floor):
+    near = close and view.gap <= (SMALLEST if view.floor is None else view.floor)
+    if near and view.told_apart:
+        said = (
+            "on the whole it behaves like a model that never saw them, but an attack on each "
+            "sample by itself (LiRA) can tell some of them."
+        )
+        return Verdict("mostly", "Mostly", said, *told)
+    if near:
         said = "as far as these measurements can tell, it behaves like a model that never saw them."
         return Verdict("yes", "Yes", said, *told)
     said = (
@@ -141,6 +159,10 @@ def _cautions(view: Beside, coarse: float) -> tuple[str, ...]:
         cautions.append(
             f"The attack is right on {view.attack:.1f} % of samples that it knows the answer of, "
             "where guessing is right on 50 %: what it takes forgotten samples for says nothing."
+        )
+    if view.told_apart:
+        cautions.append(
+            f"LiRA, which judges each sample by itself, finds them out: {view.told_apart}."
         )
     if all(abs(view.above(s, view.before)) <= view.slack(s) for s in ("FA", "MIA")):
         cautions.append(

@@ -118,6 +118,7 @@ def view_of(row: Mapping[str, Any], content: Mapping[str, Any]) -> Beside:
         floor=floor["AG"][0] if floor else None,
         floors=floors,
         attack=weakest_attack([c["metrics"] for c in (*row["cells"], *retrain["cells"])]),
+        lira=row.get("lira", {}),
     )
 
 

@@ -162,7 +162,7 @@ def reproduce(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
             "folder": str(cells / config.what),
             "table": table,
             "paper": printed(block.dataset, block.model, block.scenario)
-            if block.quantizer == "lsq+"
+            if block.quantizer == ("lsq" if config.variant == "released" else "lsq+")
             else {},
             "stated": stated(config.what, block.dataset, block.quantizer),
         }
@@ -260,6 +260,9 @@ def chosen(config: ReproduceConfig) -> list[Scenario]:
             "from scratch as the paper does."
         )
     blocks = EXPERIMENTS[config.what]
+    if config.variant == "released":  # whose quantizer is LSQ
+        own = (replace(b, quantizer="lsq") if b.quantizer == "lsq+" else b for b in blocks)
+        blocks = tuple(dict.fromkeys(own))
     # Whole words: cifar10 is not to find cifar100.
     found = [b for b in blocks if not config.cells or f"-{config.cells}-" in f"-{b.name}-"]
     if not found:
@@ -277,7 +280,7 @@ def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, Any]:
     recipe: dict[str, Any] = {
         "dataset": block.dataset,
         "model": block.model,
-        "quantizer": "lsq" if released and block.quantizer == "lsq+" else block.quantizer,
+        "quantizer": block.quantizer,
         **{name: getattr(config, name) for name in ComputeConfig.model_fields},
     }
     if block.dataset != "digits":

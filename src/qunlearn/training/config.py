@@ -279,7 +279,8 @@ class EvaluateConfig(DescribeConfig):
         None, description="Measure this file instead, which was exported from the run."
     )
     exact: bool = Field(
-        False, description="Attack with scikit-learn's SVC: the same figure, 50 times slower."
+        False,
+        description="Attack with scikit-learn's SVC: the same figure, and much slower.",
     )
     vector: bool = Field(
         False, description="Also attack by the whole vector of probabilities; takes some seconds."
