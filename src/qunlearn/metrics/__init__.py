@@ -9,7 +9,7 @@ from qunlearn.metrics.distribution import (
     modified_entropy,
     true_confidence,
 )
-from qunlearn.metrics.gap import average_gap, gaps, mean_interval
+from qunlearn.metrics.gap import average_gap, gaps, mean_interval, runtime_share
 from qunlearn.metrics.lira import auc, lira, tpr_at_fpr
 from qunlearn.metrics.membership import mia_efficacy, vector_efficacy
 from qunlearn.metrics.scores import compare, measure, score
@@ -29,6 +29,7 @@ __all__ = [
     "measure",
     "mia_efficacy",
     "modified_entropy",
+    "runtime_share",
     "score",
     "tpr_at_fpr",
     "true_confidence",

@@ -28,6 +28,15 @@ def average_gap(scores: Mapping[str, float], reference: Mapping[str, float]) -> 
     return sum(gaps(scores, reference).values()) / len(SCORES)
 
 
+def runtime_share(seconds: float, retrain: float) -> float:
+    """The time that a method took, in percent of Retrain's.
+
+    >>> runtime_share(30, retrain=600)
+    5.0
+    """
+    return 100 * seconds / retrain
+
+
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     """The mean, and half the width of its 95 % interval (Student's); NaN for a single value.
 

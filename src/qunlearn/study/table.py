@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from qunlearn.data import Split
-from qunlearn.metrics import auc, average_gap, lira, margin, mean_interval, tpr_at_fpr
+from qunlearn.metrics import (
+    auc,
+    average_gap,
+    lira,
+    margin,
+    mean_interval,
+    runtime_share,
+    tpr_at_fpr,
+)
 from qunlearn.metrics.gap import SCORES
 from qunlearn.study.ranking import ranking
 
@@ -58,7 +66,8 @@ def _row(
     }
     row |= {score: _mean([m[score] for m in metrics]) for score in SCORES}
     shares = [
-        100 * entry.figures["seconds"] / references[entry.seed].figures["seconds"] for entry in own
+        runtime_share(entry.figures["seconds"], references[entry.seed].figures["seconds"])
+        for entry in own
     ]
     row |= {"seconds": _mean([e.figures["seconds"] for e in own]), "runtime": _mean(shares)}
     ways = {(e.figures["threads"], e.figures["workers"]) for e in (*own, *retrains)}
