@@ -107,6 +107,7 @@ def test_a_comparison_gets_a_page(tmp_path):
     [
         ({"AUC": [0.52, 0.03], "AUC of |z|": [0.51, 0.02]}, True),
         ({"AUC": [0.58, None], "AUC of |z|": [0.51, None]}, True),
+        ({"AUC": [0.51, 0.02], "AUC of |z|": [0.44, 0.02]}, True),
         ({"AUC": [0.593, 0.039], "AUC of |z|": [0.51, 0.02]}, False),
         ({"AUC": [0.45, 0.04], "AUC of |z|": [0.51, 0.02]}, False),
         ({"AUC": [0.51, 0.02], "AUC of |z|": [0.684, 0.087]}, False),

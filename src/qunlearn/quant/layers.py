@@ -127,8 +127,10 @@ class _Every(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """Put their gradients back, among zeros."""
-        whole = gradient.new_zeros(ctx.shape).contiguous(memory_format=ctx.layout)
-        whole[ctx.where] = gradient
+        whole = torch.empty(
+            ctx.shape, dtype=gradient.dtype, device=gradient.device, memory_format=ctx.layout
+        )
+        whole.zero_()[ctx.where] = gradient
         return whole, None
 
 
