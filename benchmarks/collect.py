@@ -2,7 +2,8 @@
 
     python benchmarks/collect.py OUT     # OUT is what `qunlearn reproduce --out OUT` has written
 
-Trials of a search are listed beside the cells, so that it can be seen what was chosen from.
+Trials of a search are listed beside the cells, so that it can be seen what was chosen from. What
+LiRA finds is of a method's seeds together, and has a file of its own.
 """
 
 from __future__ import annotations
@@ -38,6 +39,19 @@ def row(path: Path, retrain: Run) -> dict[str, Any]:
     }
 
 
+def attacks(home: Path) -> dict[str, Any]:
+    """What LiRA found of each method, where there were Retrains enough to judge by."""
+    tables = [json.loads(file.read_text()) for file in sorted(home.glob("*/table.json"))]
+    rows = [row for table in tables for row in table["rows"]]
+    return {r["method"]: {"seeds": r["seeds"], **r["lira"]} for r in rows if "lira" in r}
+
+
+def keep(file: Path, found: Any) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"{file}: {len(found)} rows")
+
+
 def main(out: Path) -> None:
     for home in sorted(path.parent for path in out.glob("*/*/cells")):
         paths = sorted(p for kind in ("cells", "trials") for p in (home / kind).glob("*/*"))
@@ -48,11 +62,9 @@ def main(out: Path) -> None:
             retrain = home / "cells" / "retrain" / seed
             if Run.is_complete(retrain):
                 rows.append(row(path, Run.open(retrain)))
-        if rows:
-            file = RESULTS / home.parent.name / f"{home.name}.json"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(rows, indent=1) + "\n")
-            print(f"{file}: {len(rows)} cells")
+        for name, found in ((home.name, rows), (f"{home.name}-lira", attacks(home))):
+            if found:
+                keep(RESULTS / home.parent.name / f"{name}.json", found)
 
 
 if __name__ == "__main__":

@@ -82,3 +82,14 @@ def test_the_products_of_an_export_are_those_of_the_convolutions():
     for left, right in ((patches, weight), (patches.astype("f4"), weight.astype("f4"))):
         (found,) = ort.InferenceSession(product(left, right)).run(None, {"patches": left})
         assert (found == patches.astype(int) @ weight.astype(int)).all()
+
+
+def test_what_lira_found_is_collected(tmp_path):
+    import json
+
+    from collect import attacks
+
+    rows = [{"method": "retrain", "seeds": 3}, {"method": "ft", "seeds": 3, "lira": {"AUC": [0.6]}}]
+    (tmp_path / "main").mkdir()
+    (tmp_path / "main" / "table.json").write_text(json.dumps({"rows": rows}))
+    assert attacks(tmp_path) == {"ft": {"seeds": 3, "AUC": [0.6]}}
