@@ -117,7 +117,6 @@ def test_predictions_are_those_of_the_plain_network(digits):
 
 
 def test_predictions_are_the_same_whether_training_was_compiled_or_not(digits, monkeypatch):
-    monkeypatch.setattr("qunlearn.quant.fuse.WORTH_IT", 1)
     model = small_model(QuantSpec())
     calibrate(model, digits.data.normalise(digits.data.images[:50]))
     before = {name: p.stride() for name, p in model.named_parameters()}

@@ -8,7 +8,6 @@ padding and integer runtimes need it; only DoReFa's weights, by their definition
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -55,8 +54,7 @@ def uniform_quantize(
         tensor([-4.0000,  0.0000,  0.5000,  3.5000])
     """
     zero_point = torch.as_tensor(zero_point, dtype=scale.dtype, device=scale.device)
-    step = _step(scale.detach())
-    return _apply(_UniformQuantize, x, scale, zero_point, step, _number(factor, step), low, high)
+    return _apply(_Round, x, scale, zero_point, low, high, factor, False)
 
 
 def offset_quantize(
@@ -67,10 +65,7 @@ def offset_quantize(
     Gradients to scale and offset go through the zero point, too, by the straight-through
     estimator, and are multiplied by `factor`. This is LSQ+.
     """
-    step = _step(scale.detach())
-    free = _free_zero_point(offset.detach(), step, low)
-    place = (step, free.clamp(low, high), free, _number(factor, step))
-    return _apply(_OffsetQuantize, x, scale, offset, *place, low, high)
+    return _apply(_Round, x, scale, offset, low, high, factor, True)
 
 
 def zero_point(offset: Tensor, scale: Tensor, low: int, high: int) -> Tensor:
@@ -190,66 +185,48 @@ def _step(scale: Tensor) -> Tensor:
     return wide(scale).clamp_min(SMALLEST_SCALE)
 
 
-def _number(value: float | Tensor, like: Tensor) -> Tensor:
-    return value if isinstance(value, Tensor) else like.new_full((), value)
+# What the kernels compute in torch, kernels.c computes in C: change both.
 
 
-# Whatever is computed from parameters alone is handed to the kernels, and not left to them: a
-# compiled loop would compute it anew for every eight elements.
-
-
-@kernel(dense=1)
-def _round(x: Tensor, step: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
+@kernel("round_forward", dense=1)
+def _round(
+    x: Tensor, scale: Tensor, place: Tensor, low: int, high: int, from_offset: bool
+) -> Tensor:
+    step = _step(scale)
+    zero = zero_point(place, scale, low, high) if from_offset else place
     # In place: on a large activation each temporary costs as much as the arithmetic. (vmap
     # knows no clamp_, but its two halves.)
     v = (wide(x) / step).add_(zero).clamp_min_(low).clamp_max_(high)
     return v.round_().sub_(zero).mul_(step).to(x.dtype)
 
 
-@kernel(dense=2)
+@kernel("round_back", dense=2, sums=2)
 def _round_back(
     x: Tensor,
     gradient: Tensor,
-    step: Tensor,
-    zero: Tensor,
-    factor: Tensor,
+    scale: Tensor,
+    place: Tensor,
     low: int,
     high: int,
-    to_step: bool,
-    to_zero: bool,
-) -> tuple[Any, ...]:
-    gradient = wide(gradient)
+    factor: float,
+    from_offset: bool,
+) -> tuple[Tensor, ...]:
+    gradient, step = wide(gradient), _step(scale)
+    zero = zero_point(place, scale, low, high) if from_offset else place
     # In place again: fresh memory costs more than the arithmetic.
     v = (wide(x) / step).add_(zero)
     clipped = v.clamp(low, high)
     outside = _where_positive(v.sub_(clipped).abs_(), gradient)
-    passed = gradient - outside
-    steps = zeros = None
-    if to_step:
-        # round(v) - v inside; at the clips, which are whole numbers, k - z
-        inner = v.copy_(clipped).round_().sub_(clipped).mul_(gradient)
-        steps = _fit(inner.add_(clipped.sub_(zero).mul_(outside)), step) * factor
-    if to_zero:
-        zeros = -_fit(outside.mul_(step), zero) * factor
-    return passed.to(x.dtype), steps, zeros
-
-
-@kernel(dense=2)
-def _offset_back(
-    x: Tensor,
-    gradient: Tensor,
-    offset: Tensor,
-    step: Tensor,
-    zero: Tensor,
-    free: Tensor,
-    factor: Tensor,
-    low: int,
-    high: int,
-) -> tuple[Tensor, ...]:
-    passed, steps, zeros = _round_back.plain(x, gradient, step, zero, factor, low, high, True, True)
+    passed = (gradient - outside).to(x.dtype)
+    # round(v) - v inside; at the clips, which are whole numbers, k - z
+    inner = v.copy_(clipped).round_().sub_(clipped).mul_(gradient)
+    steps = _fit(inner.add_(clipped.sub_(zero).mul_(outside)), step) * factor
+    zeros = -_fit(outside.mul_(step), zero) * factor
+    if not from_offset:
+        return passed, steps, zeros
     # Where it is not clipped, the zero point moves by -1/s with β, and by β/s² with s.
-    moved = zeros * (free == zero) / step
-    return passed, steps + moved * offset / step, -moved
+    moved = zeros * (_free_zero_point(place, step, low) == zero) / step
+    return passed, steps + moved * place / step, -moved
 
 
 def _where_positive(x: Tensor, value: Tensor) -> Tensor:
@@ -258,70 +235,42 @@ def _where_positive(x: Tensor, value: Tensor) -> Tensor:
     return chosen
 
 
-class _Rounding(torch.autograd.Function):
-    """What `_UniformQuantize` and `_OffsetQuantize` share."""
-
+class _Round(torch.autograd.Function):
     generate_vmap_rule = True
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        *tensors, ctx.low, ctx.high = inputs
-        ctx.fused = is_fused()
-        ctx.save_for_backward(*tensors)
-
-    @staticmethod
-    def saved(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
-        """What was kept, in a form that the kernels can take."""
-        x, *others = ctx.saved_tensors
-        if is_functorch_wrapped_tensor(gradient):
-            x = x + torch.zeros_like(gradient)  # vmap writes in place only to what it maps over
-        return x, *others
-
-
-class _UniformQuantize(_Rounding):
-    @staticmethod
-    def forward(
-        x: Tensor, scale: Tensor, zero: Tensor, step: Tensor, factor: Tensor, low: int, high: int
-    ) -> Any:
-        return _round(x, step, zero, low, high)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, scale, zero, step, factor = _Rounding.saved(ctx, gradient)
-        wanted = ctx.needs_input_grad[1:3]
-        passed, steps, zeros = _round_back(
-            x, gradient, step, zero, factor, ctx.low, ctx.high, *wanted, fused=ctx.fused
-        )
-        return passed, _as(steps, scale), _as(zeros, zero), None, None, None, None
-
-
-class _OffsetQuantize(_Rounding):
     @staticmethod
     def forward(
         x: Tensor,
         scale: Tensor,
-        offset: Tensor,
-        step: Tensor,
-        zero: Tensor,
-        free: Tensor,
-        factor: Tensor,
+        place: Tensor,
         low: int,
         high: int,
+        factor: float | Tensor,
+        from_offset: bool,
     ) -> Any:
-        return _round(x, step, zero, low, high)
+        return _round(x, scale, place, low, high, from_offset)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.low, ctx.high, factor, ctx.from_offset = inputs
+        by = (factor,) if isinstance(factor, Tensor) else ()
+        ctx.fused, ctx.factor = is_fused(), 1.0 if by else factor
+        ctx.save_for_backward(*tensors, *by)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, scale, offset, *place = _Rounding.saved(ctx, gradient)
-        passed, scales, offsets = _offset_back(
-            x, gradient, offset, *place, ctx.low, ctx.high, fused=ctx.fused
-        )
-        return passed, _as(scales, scale), _as(offsets, offset), *repeat(None, 6)
+        x, scale, place, *by = ctx.saved_tensors
+        if is_functorch_wrapped_tensor(gradient):
+            x = x + torch.zeros_like(gradient)  # vmap writes in place only to what it maps over
+        numbers = (ctx.low, ctx.high, ctx.factor, ctx.from_offset)
+        passed, scales, places = _round_back(x, gradient, scale, place, *numbers, fused=ctx.fused)
+        if by:
+            scales, places = scales * by[0], places * by[0]
+        return passed, _as(scales, scale), _as(places, place), None, None, None, None
 
 
-@kernel(dense=2)
+@kernel("pact_back", dense=2, sums=1)
 def _pact_back(x: Tensor, gradient: Tensor, top: Tensor, signed: bool) -> tuple[Tensor, ...]:
     value, gradient = wide(x), wide(gradient)
     above = value >= top
@@ -339,7 +288,7 @@ class _Pact(torch.autograd.Function):
     def forward(x: Tensor, alpha: Tensor, bits: int, signed: bool) -> Any:
         _, high = code_range(bits, signed)
         step = pact_scale(alpha, bits, signed)
-        return _round(x, step, torch.zeros_like(step), -high if signed else 0, high)
+        return _round(x, step, torch.zeros_like(step), -high if signed else 0, high, False)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -355,7 +304,7 @@ class _Pact(torch.autograd.Function):
         return passed, _as(to_alpha, alpha), None, None
 
 
-@kernel(dense=2)
+@kernel("soft_back", dense=2, sums=4)
 def _soft_back(
     x: Tensor,
     gradient: Tensor,
@@ -394,7 +343,7 @@ class _Dsq(torch.autograd.Function):
     def forward(x: Tensor, lower: Tensor, upper: Tensor, alpha: Tensor, bits: int) -> Any:
         step = dsq_step(lower, upper, bits)
         zero = (-lower / step).round()  # an integer already, but for the last bit of a float
-        return _round(x, step, zero, 0, 2**bits - 1)
+        return _round(x, step, zero, 0, 2**bits - 1, False)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -421,8 +370,10 @@ class _Dsq(torch.autograd.Function):
         return passed, *map(_as, map(_fit, found, parameters), parameters), None
 
 
-def _as(gradient: Tensor | None, like: Tensor) -> Tensor | None:
-    """A parameter's gradient in its shape and type, where there is one."""
-    if gradient is None or (gradient.shape == like.shape and gradient.dtype is like.dtype):
+def _as(gradient: Tensor, like: Tensor) -> Tensor:
+    """A parameter's gradient in its shape and type."""
+    if gradient.shape == like.shape and gradient.dtype is like.dtype:
         return gradient
+    if gradient.numel() > like.numel():
+        gradient = _fit(gradient, like)
     return gradient.reshape(like.shape).to(like.dtype)

@@ -1,46 +1,57 @@
-"""Kernels that a compiler fuses: one pass over memory where plain torch makes ten.
+"""Kernels in C: one pass over memory where plain torch makes ten.
 
-    @kernel(dense=1)
-    def rounded(x, scale): ...     # `x` element by element, `scale` shared
+    @kernel("round_forward", dense=1)
+    def rounded(x, step, zero, low, high): ...     # `x` element by element, the others shared
 
     with fused():
-        rounded(x, scale)          # compiled; outside of the block, computed as it is written
+        rounded(x, step, zero, 0, 15)              # by `round_forward` of kernels.c
+    rounded(x, step, zero, 0, 15)                  # as it is written, in torch
 
-Compiled or not, the arithmetic is the same. What is compiled sees each tensor as a flat run of
-memory, so that one compilation serves all shapes and layouts.
+The arithmetic is the same either way. kernels.c is compiled when it is first wanted, which takes a
+fraction of a second, and anew in each process: nothing is kept that could be another machine's. On
+other devices than the processor `torch.compile` makes the kernels from what is written in torch.
 """
 
 from __future__ import annotations
 
-import math
+import ctypes
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C._dynamo import guards
-from torch._C._functorch import is_functorch_wrapped_tensor
 
-_over: Any = guards._reinterpret_tensor  # type: ignore[attr-defined]
-"""The memory of a tensor with another shape, as compiled code makes it; no view, since the compiler
-would look at its base."""
+SOURCE = Path(__file__).with_name("kernels.c")
+
+FLAGS = (
+    *("-std=c11", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math"),
+    "-ffp-contract=off",  # a product and a sum are rounded each by itself, as in torch
+)
+WAYS = (
+    ("-march=native", "-mprefer-vector-width=512", "-fopenmp"),
+    ("-march=native", "-fopenmp-simd"),
+    ("-fopenmp-simd",),
+)
+"""Flags of the best code, and of such as other compilers make, too, which use one thread."""
+
+REALS = {torch.float32: "float", torch.float64: "double"}
+NARROW = (torch.bfloat16, torch.float16)
+"""Computed in 32 bits."""
 
 PLAIN = (Tensor, nn.Parameter)
 """The kinds of tensors that are nothing but memory."""
 
-WORTH_IT = 1 << 8
-"""From how many elements on the compiled kernel is faster, in spite of what its call costs."""
-
 VERSIONS = 64
-"""How many versions of a kernel `torch.compile` may make."""
-
-Shape = tuple[int, ...]
-Holds = Callable[[Shape], bool]
-Made = Callable[[list[Tensor]], Sequence[Any]]
-Call = Callable[[list[Tensor]], Any]
+"""How many versions of a kernel `torch.compile` may make for another device."""
 
 _on: ContextVar[bool] = ContextVar("fused", default=False)
 
@@ -63,196 +74,146 @@ def is_fused() -> bool:
 class Kernel:
     """A pure function whose first `dense` arguments are alike in shape; the others are shared.
 
-    Tensors come first, then numbers. The first result is as the dense tensors are. A shared tensor
-    is a single number, or one for each row of the dense tensors' first axis.
+    Tensors come first, then numbers. The first result is as the dense tensors are, and each of the
+    others (`sums` of them) one number, or one for each row. A shared tensor is a single number, or
+    one for each row of the dense tensors' first axis.
     """
 
-    def __init__(self, function: Callable[..., Any], dense: int):
-        self.plain, self.dense = function, dense
-        self.versions: dict[Any, tuple[Holds, Made]] = {}
-        self.calls: dict[Any, Call] = {}
-        self.elsewhere: Callable[..., Any] | None = None
+    def __init__(self, name: str, function: Callable[..., Any], dense: int, sums: int):
+        self.name, self.plain, self.dense, self.sums = name, function, dense, sums
+        self.compiled: dict[torch.dtype, Any] = {}
+        self.by_torch: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any, fused: bool | None = None) -> Any:
         """The function's value; the first (or only) result is laid out as the first argument."""
-        if not (is_fused() if fused is None else fused):
+        if not (is_fused() if fused is None else fused) or _watched():
             return self.plain(*arguments)
         tensors = [a for a in arguments if isinstance(a, Tensor)]
-        if _watched() or not _plain(tensors):
+        for each in tensors:
+            if not each.is_cpu:
+                return self.elsewhere(*arguments)
+            if type(each) not in PLAIN:
+                return self.plain(*arguments)
+        dense, shared = tensors[: self.dense], tensors[self.dense :]
+        kind = dense[0].dtype
+        if kind in NARROW:
+            dense = [a.float() for a in dense]
+        rows = _rows(dense, shared)
+        if rows is None:
             return self.plain(*arguments)
-        numbers = arguments[len(tensors) :]
-        alike = [(a.shape, a.stride(), a.dtype) for a in tensors]
-        key = (*alike, tensors[0].device, numbers, torch.get_num_threads())
-        call = self.calls.get(key)
-        if call is None:
-            call = self.calls[key] = self.call_for(tensors, numbers)
-        return call(tensors)
+        found = self.by_c(dense, shared, arguments[len(tensors) :], rows)
+        if kind in NARROW:
+            found[0] = found[0].to(kind)
+        return tuple(found) if self.sums else found[0]
 
-    def call_for(self, tensors: list[Tensor], numbers: tuple[Any, ...]) -> Call:
-        """How to call what is compiled with tensors of these shapes and layouts."""
-        count, first = self.dense, tensors[0]
-        shape = _flat_shape(tensors[:count], tensors[count:])
-        if shape is None:
-            return lambda tensors: self.plain(*tensors, *numbers)
-        strides, outer = (*shape[1:], 1), (tuple(first.shape), first.stride())
+    def by_c(
+        self, dense: list[Tensor], shared: list[Tensor], numbers: tuple[float, ...], rows: int
+    ) -> list[Tensor]:
+        """The same by kernels.c, of runs of memory."""
+        first = dense[0]
+        results = [torch.empty_like(first)]
+        if self.sums:
+            shape = () if rows == 1 else (rows, *[1] * (first.dim() - 1))
+            results += [first.new_empty(shape) for _ in range(self.sums)]
+        given: list[float] = [a.data_ptr() for a in (*dense, *results)]
+        for each in shared:
+            given += (each.data_ptr(), int(each.numel() > 1))
+        given += (*numbers, rows, first.numel() // rows, torch.get_num_threads())
+        function: Any = self.compiled.get(first.dtype)
+        if function is None:
+            function = self.compiled[first.dtype] = library(first.dtype)[self.name]
+            place, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+            function.argtypes = (
+                *[place] * (len(dense) + len(results)),
+                *[place, count] * len(shared),
+                *[number] * len(numbers),
+                *(count, count, ctypes.c_int),
+            )
+        if function(*given):
+            raise MemoryError
+        return results
 
-        def flattened(tensors: list[Tensor]) -> list[Tensor]:
-            dense = [_over(a, shape, strides, 0) for a in tensors[:count]]
-            return dense + [a if a.dim() == 0 else _column(a) for a in tensors[count:]]
-
-        made = self.version(shape, flattened(tensors), numbers)
-
-        def call(tensors: list[Tensor]) -> Any:
-            with torch.no_grad():
-                found = made(flattened(tensors))
-            result = _over(found[0], *outer, 0)
-            return (result, *found[1:]) if len(found) > 1 else result
-
-        return call
-
-    def version(self, shape: Shape, flat: list[Tensor], numbers: tuple[Any, ...]) -> Made:
-        """The compiled function for flat tensors of this shape, made if there is none."""
-        from torch._dynamo.convert_frame import compile_lock
-
-        if flat[0].device.type != "cpu":
-            return lambda flat: self.by_torch(flat, numbers)
-        kinds = (*((a.dtype, a.dim()) for a in flat), *numbers, torch.get_num_threads())
-        example = _example(shape)
-        with compile_lock:  # the compiler is not made for several threads
-            if (example, kinds) not in self.versions:
-                self.versions[example, kinds] = _compile(self.plain, flat, numbers, example)
-        holds, made = self.versions[example, kinds]
-        return made if holds(shape) else lambda flat: _several(self.plain(*flat, *numbers))
-
-    def by_torch(self, flat: list[Tensor], numbers: tuple[Any, ...]) -> Sequence[Any]:
-        """The same by `torch.compile`, which knows other devices than the processor, too."""
-        if self.elsewhere is None:
+    def elsewhere(self, *arguments: Any) -> Any:
+        """The same on another device than the processor, by `torch.compile`."""
+        if any(a.device.type == "meta" for a in arguments if isinstance(a, Tensor)):
+            return self.plain(*arguments)
+        if self.by_torch is None:
             limit = torch._dynamo.config.recompile_limit
             torch._dynamo.config.recompile_limit = max(limit, VERSIONS)
-            self.elsewhere = torch.compile(self.plain, dynamic=True, fullgraph=True)
-        # Copies of what is shared: the compiler would look at what they are views of.
-        flat = [*flat[: self.dense], *(a.detach().clone() for a in flat[self.dense :])]
-        return _several(self.elsewhere(*flat, *numbers))
+            self.by_torch = torch.compile(self.plain, dynamic=True, fullgraph=True)
+        return self.by_torch(*arguments)
 
 
-def kernel(dense: int) -> Callable[[Callable[..., Any]], Kernel]:
-    """Make a kernel of a pure function; see the module."""
-    return lambda function: Kernel(function, dense)
+def kernel(name: str, dense: int, sums: int = 0) -> Callable[[Callable[..., Any]], Kernel]:
+    """Make a kernel of a pure function, with that of the name in kernels.c; see the module."""
+    return lambda function: Kernel(name, function, dense, sums)
 
 
 @cache
 def why_not() -> str | None:
     """Why this machine cannot compile kernels, in a few words; None if it can."""
     try:
-        tried = Kernel(lambda x, s, rows: (x * s - rows, (x * rows).sum_to_size(rows.shape)), 1)
-        for size in ((32, 40), (48, 32)):
-            given = torch.rand(size), torch.tensor(2.0), torch.rand(size[0], 1)
-            for ours, expected in zip(tried(*given, fused=True), tried.plain(*given), strict=True):
-                torch.testing.assert_close(ours, expected)
+        library(torch.float32)
     except Exception as error:  # whatever is missing: a compiler, its headers, a place to write
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return next((line for line in lines if line.strip()), type(error).__name__)
     return None
 
 
-def _compile(
-    function: Callable[..., Any], tensors: Sequence[Tensor], numbers: Sequence[Any], example: Shape
-) -> tuple[Holds, Made]:
-    """What torch's compiler makes of a function of flat tensors, and for which sizes it is right.
-
-    `torch.compile` makes the same, and finds out at each call whether the tensors are such as it
-    was made for. A kernel knows that; docs/performance.md has what it gains.
-
-    Args:
-        function: Takes the tensors, then the numbers.
-        tensors: Tensors such as it will be given.
-        numbers: Become part of the code.
-        example: The sizes that the code is made for; others work if it so happens.
-    """
-    from torch._inductor.compile_fx import compile_fx_inner
-    from torch._inductor.decomposition import select_decomp_table
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    def whole(*tensors: Tensor) -> Sequence[Any]:
-        return _several(function(*tensors, *numbers))
-
-    shape = tensors[0].shape
-    sizes = [
-        () if not a.dim() else example if a.shape == shape else (example[0], 1) for a in tensors
-    ]
-    like = [a.new_empty(size) for a, size in zip(tensors, sizes, strict=True)]
-    written = torch.func.functionalize(whole, remove="mutations_and_views")
-    graph = make_fx(written, select_decomp_table(), tracing_mode="symbolic")(*like)
-    inputs = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
-    # It is called with nothing else; and its cache would not tell small examples from large ones.
-    with torch._inductor.config.patch(size_asserts=False, fx_graph_cache=False):
-        made = compile_fx_inner(graph, inputs)
-    names = [size.node.expr for size in inputs[0].shape]
-    guards = [guard.expr for guard in inputs[0].fake_mode.shape_env.guards]
-
-    def holds(shape: Shape) -> bool:
-        return all(guard.subs(zip(names, shape, strict=True)) == True for guard in guards)  # noqa: E712
-
-    return holds, made
+@cache
+def library(kind: torch.dtype) -> ctypes.CDLL:
+    """kernels.c, compiled for this machine and for numbers of a kind."""
+    words = shlex.split(os.environ.get("CC", "cc"))
+    if not words or shutil.which(words[0]) is None:
+        raise RuntimeError("there is no C compiler (cc); install one, or name it in CC.")
+    problem: Exception | None = None
+    for way in WAYS:
+        try:
+            with tempfile.TemporaryDirectory(prefix="qunlearn-") as folder:
+                return ctypes.CDLL(str(_build(words, (*way, f"-DREAL={REALS[kind]}"), folder)))
+        except (OSError, subprocess.CalledProcessError) as error:
+            problem = problem or error
+    said = getattr(problem, "stderr", None) or str(problem)
+    raise RuntimeError(f"{shlex.join(words)} cannot compile or load {SOURCE.name}: {said.strip()}")
 
 
-def _example(shape: Shape) -> Shape:
-    """The sizes that stand for a shape when it is compiled.
-
-    The compiler looks at sizes to decide on threads and on the order of sums. What was computed
-    first must not decide that, or a run that goes on would not be the same to the last bit. All
-    sizes here are prime: equal ones would be taken for one.
-    """
-    long, large = shape[-1] > 4096, math.prod(shape) > 1 << 15
-    if len(shape) == 1:
-        return (1048573,) if large else (8209,) if long else (1009,)
-    return (1021 if large else 31, 8209 if long else 1031 if large else 37)
-
-
-def _several(found: Any) -> Sequence[Any]:
-    return (found,) if isinstance(found, Tensor) else found
+def _build(compiler: Sequence[str], flags: Sequence[str], folder: str) -> Path:
+    # In two steps, so that the threads of OpenMP are torch's: linked by itself, the library would
+    # bring its own, and the two would wait for each other's processors.
+    compiled, linked = Path(folder, "kernels.o"), Path(folder, "kernels.so")
+    for command in (
+        [*compiler, *FLAGS, *flags, "-c", str(SOURCE), "-o", str(compiled)],
+        [*compiler, "-shared", str(compiled), "-o", str(linked), "-lm"],
+    ):
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    return linked
 
 
-def _flat_shape(dense: Sequence[Tensor], shared: Sequence[Tensor]) -> Shape | None:
-    """The tensors' shape as a run of memory, or as rows of it; None if they are not such."""
-    first = dense[0]
-    count = first.numel()
-    if count < max(WORTH_IT, 2):
-        return None
-    layouts = (torch.contiguous_format, torch.channels_last)[: 2 if first.dim() == 4 else 1]
-    if not any(all(t.is_contiguous(memory_format=each) for t in dense) for each in layouts):
-        return None
-    if all(a.numel() == 1 and a.dim() <= first.dim() for a in shared):
-        return (count,)
-    rows = (*first.shape[:1], *[1] * (first.dim() - 1))
-    if any(a.numel() > 1 and tuple(a.shape) != rows for a in shared):
-        return None
-    shape = (first.shape[0], count // first.shape[0])
-    return shape if min(shape) > 1 else None  # sizes of 1 are compiled otherwise
+def _rows(dense: Sequence[Tensor], shared: Sequence[Tensor]) -> int | None:
+    """How many rows with numbers of their own the tensors have; None if C cannot take them."""
+    first, rows = dense[0], 1
+    kind, axes = first.dtype, first.dim()
+    by_rows = first.is_contiguous()
+    layout = torch.contiguous_format if by_rows or axes != 4 else torch.channels_last
+    for each in dense:
+        if each.dtype is not kind or each.is_neg() or not each.is_contiguous(memory_format=layout):
+            return None
+    for each in shared:
+        if each.dtype is not kind or each.dim() > axes:
+            return None
+        if each.numel() != 1:
+            rows = first.shape[0]
+            if each.shape != (rows, *[1] * (axes - 1)) or not each.is_contiguous():
+                return None
+    return rows if kind in REALS and first.numel() else None
 
 
 def _watched() -> bool:
-    """Whether somebody writes down what torch computes: compiled code would not show up there."""
+    """Whether somebody follows what torch computes, who would not see what C does."""
     c: Any = torch._C
     return bool(
-        torch.compiler.is_compiling() or c._len_torch_dispatch_stack() or c._get_tracing_state()
+        c._len_torch_dispatch_stack()
+        or c._are_functorch_transforms_active()
+        or c._get_tracing_state()
+        or torch.compiler.is_compiling()
     )
-
-
-def _plain(tensors: Sequence[Tensor]) -> bool:
-    """Whether the tensors are nothing but memory, all on one device."""
-    device = tensors[0].device
-    return device.type != "meta" and all(
-        type(t) in PLAIN
-        and t.device == device
-        and not is_functorch_wrapped_tensor(t)
-        and not t.is_neg()
-        for t in tensors
-    )
-
-
-def _column(value: Tensor) -> Tensor:
-    """A shared tensor as one number or as a column."""
-    if value.numel() == 1:
-        return value.reshape(()) if value.dim() else value
-    return value.reshape(-1, 1).contiguous()
