@@ -121,7 +121,7 @@ class Kernel:
         given += (*numbers, rows, first.numel() // rows, torch.get_num_threads())
         function: Any = self.compiled.get(first.dtype)
         if function is None:
-            function = self.compiled[first.dtype] = library(first.dtype)[self.name]
+            function = library(first.dtype)[self.name]
             place, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
             function.argtypes = (
                 *[place] * (len(dense) + len(results)),
@@ -129,6 +129,7 @@ class Kernel:
                 *[number] * len(numbers),
                 *(count, count, ctypes.c_int),
             )
+            self.compiled[first.dtype] = function  # now that other threads may use it
         if function(*given):
             raise MemoryError
         return results

@@ -17,7 +17,8 @@
 #define BLOCK 8192 /* values, whose sum is made as it comes */
 #define SHARED(name) const REAL *name, int64_t name##_by
 #define AT(name) name[at.row * name##_by]
-#define EACH_BLOCK _Pragma("omp parallel for num_threads(threads) if (threads > 1 && blocks > 4)")
+#define EACH_BLOCK \
+    _Pragma("omp parallel for num_threads(threads) if (threads > 1 && rows * columns > 4 * BLOCK)")
 
 typedef struct {
     int64_t row, from, count;

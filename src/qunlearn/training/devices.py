@@ -67,16 +67,20 @@ def make_fabric(config: ComputeConfig) -> Machine:
 
 
 LARGE = 3e7
-"""How many input values (images times their size) a run must read for compiling to pay."""
+"""How many input values (images times their size) a run must read to count as long."""
 
 
 def compiles(fabric: Fabric, values: float) -> bool:
-    """Whether the quantizers are to be compiled for a run that reads so many input values."""
+    """Whether the quantizers are to be compiled for a run that reads so many input values.
+
+    For a processor that takes no time to speak of; for other devices long runs alone pay for it.
+    """
     wanted = getattr(fabric, "compile", "auto")
-    if wanted == "off" or (wanted == "auto" and values < LARGE):
+    short = wanted == "auto" and values < LARGE
+    if wanted == "off" or (short and fabric.device.type != "cpu"):
         return False
     reason = why_not()
-    if reason and fabric.is_global_zero:
+    if reason and not short and fabric.is_global_zero:
         warnings.warn(
             f"The quantizers are not compiled, which costs time but changes nothing else: {reason}",
             stacklevel=2,
