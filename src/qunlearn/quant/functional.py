@@ -115,7 +115,7 @@ def pact(x: Tensor, alpha: Tensor, bits: int, signed: bool = False) -> Tensor:
 def pact_scale(alpha: Tensor, bits: int, signed: bool) -> Tensor:
     """The step between two of PACT's levels; a signed grid leaves out the code without a mirror."""
     _, top = code_range(bits, signed)
-    return _step(alpha) / top
+    return _step(wide(alpha) / top)
 
 
 def dorefa(weight: Tensor, bits: int, largest: Tensor | None = None) -> Tensor:
@@ -226,7 +226,7 @@ def _round_back(
         return passed, steps, zeros
     # Where it is not clipped, the zero point moves by -1/s with β, and by β/s² with s.
     moved = zeros * (_free_zero_point(place, step, low) == zero) / step
-    return passed, steps + moved * place / step, -moved
+    return passed, steps + _fit(moved * place / step, step), -_fit(moved, place)
 
 
 def _where_positive(x: Tensor, value: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -38,10 +39,11 @@ FLAGS = (
 )
 WAYS = (
     ("-march=native", "-mprefer-vector-width=512", "-fopenmp"),
+    ("-march=native", "-fopenmp"),
     ("-march=native", "-fopenmp-simd"),
     ("-fopenmp-simd",),
 )
-"""Flags of the best code, and of such as other compilers make, too, which use one thread."""
+"""Flags of the best code, and of such as other compilers make, too; the last use one thread."""
 
 REALS = {torch.float32: "float", torch.float64: "double"}
 NARROW = (torch.bfloat16, torch.float16)
@@ -58,7 +60,7 @@ _on: ContextVar[bool] = ContextVar("fused", default=False)
 
 @contextmanager
 def fused(on: bool = True) -> Iterator[None]:
-    """Within the block, kernels are compiled (or with `on=False`, are not)."""
+    """Within the block, kernels are compiled (or with `on=False`, are not); see `why_not`."""
     token = _on.set(on)
     try:
         yield
@@ -99,7 +101,7 @@ class Kernel:
         if kind in NARROW:
             dense = [a.float() for a in dense]
         rows = _rows(dense, shared)
-        if rows is None:
+        if rows is None or not all(each.data_ptr() for each in tensors):
             return self.plain(*arguments)
         found = self.by_c(dense, shared, arguments[len(tensors) :], rows)
         if kind in NARROW:
@@ -142,7 +144,16 @@ class Kernel:
             limit = torch._dynamo.config.recompile_limit
             torch._dynamo.config.recompile_limit = max(limit, VERSIONS)
             self.by_torch = torch.compile(self.plain, dynamic=True, fullgraph=True)
-        return self.by_torch(*arguments)
+        try:
+            return self.by_torch(*arguments)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            warnings.warn(
+                "A quantizer is not compiled, which costs time but changes nothing else: "
+                + _first_line(error),
+                stacklevel=2,
+            )
+            self.by_torch = self.plain
+            return self.plain(*arguments)
 
 
 def kernel(name: str, dense: int, sums: int = 0) -> Callable[[Callable[..., Any]], Kernel]:
@@ -156,26 +167,36 @@ def why_not() -> str | None:
     try:
         library(torch.float32)
     except Exception as error:  # whatever is missing: a compiler, its headers, a place to write
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return next((line for line in lines if line.strip()), type(error).__name__)
+        return _first_line(error)
     return None
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next(iter(lines), type(error).__name__).rstrip(".") + "."
 
 
 @cache
 def library(kind: torch.dtype) -> ctypes.CDLL:
     """kernels.c, compiled for this machine and for numbers of a kind."""
-    words = shlex.split(os.environ.get("CC", "cc"))
+    named = os.environ.get("CC") or "cc"
+    try:
+        words = shlex.split(named)
+    except ValueError:
+        words = [named]
     if not words or shutil.which(words[0]) is None:
-        raise RuntimeError("there is no C compiler (cc); install one, or name it in CC.")
-    problem: Exception | None = None
+        raise RuntimeError(f"there is no C compiler {named!r}; install one, or name it in CC.")
+    said = ""
     for way in WAYS:
         try:
             with tempfile.TemporaryDirectory(prefix="qunlearn-") as folder:
                 return ctypes.CDLL(str(_build(words, (*way, f"-DREAL={REALS[kind]}"), folder)))
-        except (OSError, subprocess.CalledProcessError) as error:
-            problem = problem or error
-    said = getattr(problem, "stderr", None) or str(problem)
-    raise RuntimeError(f"{shlex.join(words)} cannot compile or load {SOURCE.name}: {said.strip()}")
+        except subprocess.CalledProcessError as error:
+            lines = error.stderr.splitlines()
+            said = next((line for line in lines if "error" in line.lower()), str(error))
+        except OSError as error:
+            said = str(error)
+    raise RuntimeError(f"{named} cannot compile or load {SOURCE.name}: {said}")
 
 
 def _build(compiler: Sequence[str], flags: Sequence[str], folder: str) -> Path:
@@ -186,7 +207,7 @@ def _build(compiler: Sequence[str], flags: Sequence[str], folder: str) -> Path:
         [*compiler, *FLAGS, *flags, "-c", str(SOURCE), "-o", str(compiled)],
         [*compiler, "-shared", str(compiled), "-o", str(linked), "-lm"],
     ):
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        subprocess.run(command, check=True, capture_output=True, text=True, errors="replace")
     return linked
 
 
@@ -197,10 +218,12 @@ def _rows(dense: Sequence[Tensor], shared: Sequence[Tensor]) -> int | None:
     by_rows = first.is_contiguous()
     layout = torch.contiguous_format if by_rows or axes != 4 else torch.channels_last
     for each in dense:
-        if each.dtype is not kind or each.is_neg() or not each.is_contiguous(memory_format=layout):
+        if each.dtype is not kind or each.shape != first.shape or each.is_neg():
+            return None
+        if not each.is_contiguous(memory_format=layout):
             return None
     for each in shared:
-        if each.dtype is not kind or each.dim() > axes:
+        if each.dtype is not kind or each.dim() > axes or each.is_neg():
             return None
         if each.numel() != 1:
             rows = first.shape[0]
@@ -212,8 +235,10 @@ def _rows(dense: Sequence[Tensor], shared: Sequence[Tensor]) -> int | None:
 def _watched() -> bool:
     """Whether somebody follows what torch computes, who would not see what C does."""
     c: Any = torch._C
+    ops: Any = torch._ops
     return bool(
         c._len_torch_dispatch_stack()
+        or ops._len_torch_dispatch_stack_pre_dispatch()
         or c._are_functorch_transforms_active()
         or c._get_tracing_state()
         or torch.compiler.is_compiling()

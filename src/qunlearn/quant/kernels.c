@@ -1,8 +1,10 @@
 /* The quantizers' loops: one pass over memory where plain torch makes ten.
 
-   functional.py says in torch what each of them computes, and is computed where there is no
-   compiler; an element goes through the same operations here, in the same order. fuse.py compiles
-   this file, with REAL as float or as double, and calls it.
+   functional.py says in torch what each of them computes, which is what is computed where there is
+   no compiler. An element goes through the same operations here, in the same order, so that what is
+   rounded is the same to the last bit; sums, and gradients that are no numbers, need not be. fuse.py
+   compiles this file, with REAL as float or as double, and calls it; whatever is no tensor comes as
+   a double.
 
    Tensors are runs of memory: `rows` times `columns` values. A number that a row shares (SHARED) is
    given by where it is, and by how far it is from there to the next row's: 0 if it is everybody's.
@@ -151,7 +153,7 @@ int pact_back(const REAL *x, const REAL *gradient, REAL *passed, REAL *tops, SHA
     return 0;
 }
 
-/* tanh for |y| up to 4, as 1 - 2/(1 + e^2y), with e^2y = (e^(y/8))^16. Unlike the library's it is
+/* tanh for |y| up to 4 (DSQ's sharpness is at most 7.6, and |r| at most a half), as 1 - 2/(1 + e^2y), with e^2y = (e^(y/8))^16. Unlike the library's it is
    made of arithmetic alone, so that many can be computed at once. */
 static inline REAL tanh_within(REAL y) {
     REAL e = 1;

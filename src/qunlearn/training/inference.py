@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from qunlearn.data import ImageData
 from qunlearn.errors import UserError
-from qunlearn.quant import Quantizer, fused, rounding_once
+from qunlearn.quant import Quantizer, fused, rounding_once, why_not
 from qunlearn.training.loop import fastest_layout
 
 
@@ -51,8 +51,9 @@ def predict(
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     layout = fastest_layout(model)
     rows = []
-    # Compiled, the last bit could differ between machines, for a twentieth of the time: never here.
-    with evaluating(model), rounding_once(), fused(False):
+    # What is rounded is the same to the last bit either way.
+    compiled = device.type == "cpu" and why_not() is None
+    with evaluating(model), rounding_once(), fused(compiled):
         for part in torch.split(index, batch_size):
             images = data.normalise(data.images.index_select(0, part))
             images = images.to(device, memory_format=layout)

@@ -15,7 +15,7 @@ from torch.random import fork_rng
 
 from qunlearn.data import Batch, Loader
 from qunlearn.data.draw import generator
-from qunlearn.quant import fused, rounding_once, using_running_averages
+from qunlearn.quant import Quantizer, fused, rounding_once, using_running_averages
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.devices import check_compiler, compiles
 from qunlearn.training.memory import keeping_memory
@@ -126,7 +126,9 @@ def optimize(
     goal = objective(wrapped)
     work = config.epochs * goal.steps
     kept = keeper.restore(model, plain, fabric) if keeper else None
-    now = kept or State(compiled=compiles(fabric, work * config.batch_size * values))
+    few_bits = any(isinstance(module, Quantizer) for module in model.modules())
+    read = work * config.batch_size * values
+    now = kept or State(compiled=few_bits and compiles(fabric, read))
     if kept:
         check_compiler(kept.compiled)
         goal.restore(kept.own)
