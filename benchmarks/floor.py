@@ -63,7 +63,6 @@ def shares(work: Work) -> dict[str, float]:
         name: sum(e.self_cpu_time_total for e in events if e.key in keys) / total
         for name, keys in named.items()
     }
-    kinds = ("_UniformQuantize", "_OffsetQuantize")
-    rounding = {name + part for name in kinds for part in ("", "Backward")}
+    rounding = ("_Round", "_RoundBackward")
     found["quantizers"] = sum(e.cpu_time_total for e in events if e.key in rounding) / total
     return found | {"the rest": 1 - sum(found.values())}

@@ -68,6 +68,15 @@ def test_the_floor_is_every_convolution_and_batch_norm(monkeypatch):
     assert seen.count(torch.nn.Conv2d) == seen.count(torch.nn.BatchNorm2d) == 20
 
 
+def test_the_time_that_quantizers_take_is_found():
+    from floor import shares
+    from steps import build, step
+
+    found = shares(step(build("resnet18", 0.125, qu.QuantSpec()), batch=2))
+    assert found["quantizers"] > 0
+    assert sum(found.values()) == pytest.approx(1)
+
+
 def test_the_products_of_an_export_are_those_of_the_convolutions():
     pytest.importorskip("onnx")
     ort = pytest.importorskip("onnxruntime")

@@ -137,7 +137,7 @@ def test_which_tensors_c_can_take(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
     by_c = fuse.Kernel.by_c
 
-    def noted(self: fuse.Kernel, dense: list[Tensor], *others: Any) -> list[Tensor]:
+    def noted(self: fuse.Kernel, dense: fuse.Tensors, *others: Any) -> list[Tensor]:
         seen.append((*dense[0].shape, others[-1]))
         return by_c(self, dense, *others)
 
@@ -290,7 +290,7 @@ def test_another_device_without_a_compiler_is_told(monkeypatch: pytest.MonkeyPat
         raise torch._dynamo.exc.TorchDynamoException("\nCannot find a working triton\nat all")
 
     monkeypatch.setattr(torch, "compile", lambda *_, **__: missing)
-    kernel = fuse.kernel("round_forward", dense=1)(functional._round.plain)
+    kernel = fuse.kernel("round_forward", dense=1, shared=2)(functional._round.plain)
     words = (torch.randn(9), torch.tensor(0.2), torch.tensor(0.0), 0, 7, False)
     with pytest.warns(UserWarning, match="not compiled.*Cannot find a working triton"):
         torch.testing.assert_close(kernel.elsewhere(*words), kernel.plain(*words))

@@ -8,6 +8,7 @@ padding and integer runtimes need it; only DoReFa's weights, by their definition
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -167,6 +168,16 @@ def snap_range(lower: Tensor, upper: Tensor, bits: int) -> tuple[Tensor, Tensor]
     return lower + (snapped[0] - lower).detach(), upper + (snapped[1] - upper).detach()
 
 
+def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """`once_differentiable`, whose precautions nothing costs where nobody asks for them."""
+    careful = once_differentiable(backward)
+
+    def called(ctx: Any, gradient: Tensor) -> Any:
+        return (careful if torch.is_grad_enabled() else backward)(ctx, gradient)
+
+    return called
+
+
 def _apply(function: type[torch.autograd.Function], *inputs: object) -> Tensor:
     call = function.apply
     if not _are_functorch_transforms_active() and not torch.compiler.is_compiling():
@@ -188,7 +199,7 @@ def _step(scale: Tensor) -> Tensor:
 # What the kernels compute in torch, kernels.c computes in C: change both.
 
 
-@kernel("round_forward", dense=1)
+@kernel("round_forward", dense=1, shared=2)
 def _round(
     x: Tensor, scale: Tensor, place: Tensor, low: int, high: int, from_offset: bool
 ) -> Tensor:
@@ -200,7 +211,7 @@ def _round(
     return v.round_().sub_(zero).mul_(step).to(x.dtype)
 
 
-@kernel("round_back", dense=2, sums=2)
+@kernel("round_back", dense=2, shared=2, sums=2)
 def _round_back(
     x: Tensor,
     gradient: Tensor,
@@ -258,7 +269,7 @@ class _Round(torch.autograd.Function):
         ctx.save_for_backward(*tensors, *by)
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, place, *by = ctx.saved_tensors
         if is_functorch_wrapped_tensor(gradient):
@@ -270,7 +281,7 @@ class _Round(torch.autograd.Function):
         return passed, _as(scales, scale), _as(places, place), None, None, None, None
 
 
-@kernel("pact_back", dense=2, sums=1)
+@kernel("pact_back", dense=2, shared=1, sums=1)
 def _pact_back(x: Tensor, gradient: Tensor, top: Tensor, signed: bool) -> tuple[Tensor, ...]:
     value, gradient = wide(x), wide(gradient)
     above = value >= top
@@ -297,14 +308,14 @@ class _Pact(torch.autograd.Function):
         ctx.save_for_backward(x, alpha)
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, alpha = ctx.saved_tensors
         passed, to_alpha = _pact_back(x, gradient, _step(alpha), ctx.signed, fused=ctx.fused)
         return passed, _as(to_alpha, alpha), None, None
 
 
-@kernel("soft_back", dense=2, sums=4)
+@kernel("soft_back", dense=2, shared=4, sums=4)
 def _soft_back(
     x: Tensor,
     gradient: Tensor,
@@ -352,7 +363,7 @@ class _Dsq(torch.autograd.Function):
         ctx.save_for_backward(x, lower, upper, alpha)
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, lower, upper, alpha = ctx.saved_tensors
         a = alpha.clamp(SHARPEST, SOFTEST)

@@ -1,7 +1,7 @@
 """Kernels in C: one pass over memory where plain torch makes ten.
 
-    @kernel("round_forward", dense=1)
-    def rounded(x, step, zero, low, high): ...     # `x` element by element, the others shared
+    @kernel("round_forward", dense=1, shared=2)
+    def rounded(x, step, zero, low, high): ...     # `x` element by element, step and zero shared
 
     with fused():
         rounded(x, step, zero, 0, 15)              # by `round_forward` of kernels.c
@@ -52,6 +52,8 @@ NARROW = (torch.bfloat16, torch.float16)
 PLAIN = (Tensor, nn.Parameter)
 """The kinds of tensors that are nothing but memory."""
 
+Tensors = tuple[Tensor, ...]
+
 VERSIONS = 64
 """How many versions of a kernel `torch.compile` may make for another device."""
 
@@ -74,15 +76,16 @@ def is_fused() -> bool:
 
 
 class Kernel:
-    """A pure function whose first `dense` arguments are alike in shape; the others are shared.
+    """A pure function of `dense` tensors that are alike in shape, of `shared` ones, and of numbers.
 
-    Tensors come first, then numbers. The first result is as the dense tensors are, and each of the
-    others (`sums` of them) one number, or one for each row. A shared tensor is a single number, or
-    one for each row of the dense tensors' first axis.
+    A shared tensor is a single number, or one for each row of the dense tensors' first axis. The
+    first result is as the dense tensors are, and each of the others (`sums` of them) one number, or
+    one for each row.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], dense: int, sums: int):
-        self.name, self.plain, self.dense, self.sums = name, function, dense, sums
+    def __init__(self, name: str, function: Callable[..., Any], dense: int, shared: int, sums: int):
+        self.name, self.plain = name, function
+        self.dense, self.tensors, self.sums = dense, dense + shared, sums
         self.compiled: dict[torch.dtype, Any] = {}
         self.by_torch: Callable[..., Any] | None = None
 
@@ -90,26 +93,25 @@ class Kernel:
         """The function's value; the first (or only) result is laid out as the first argument."""
         if not (is_fused() if fused is None else fused) or _watched():
             return self.plain(*arguments)
-        tensors = [a for a in arguments if isinstance(a, Tensor)]
-        for each in tensors:
+        for each in arguments[: self.tensors]:
             if not each.is_cpu:
                 return self.elsewhere(*arguments)
-            if type(each) not in PLAIN:
+            if type(each) not in PLAIN or not each.data_ptr():
                 return self.plain(*arguments)
-        dense, shared = tensors[: self.dense], tensors[self.dense :]
+        dense, shared = arguments[: self.dense], arguments[self.dense : self.tensors]
         kind = dense[0].dtype
         if kind in NARROW:
-            dense = [a.float() for a in dense]
+            dense = tuple(a.float() for a in dense)
         rows = _rows(dense, shared)
-        if rows is None or not all(each.data_ptr() for each in tensors):
+        if rows is None:
             return self.plain(*arguments)
-        found = self.by_c(dense, shared, arguments[len(tensors) :], rows)
+        found = self.by_c(dense, shared, arguments[self.tensors :], rows)
         if kind in NARROW:
             found[0] = found[0].to(kind)
         return tuple(found) if self.sums else found[0]
 
     def by_c(
-        self, dense: list[Tensor], shared: list[Tensor], numbers: tuple[float, ...], rows: int
+        self, dense: Tensors, shared: Tensors, numbers: tuple[float, ...], rows: int
     ) -> list[Tensor]:
         """The same by kernels.c, of runs of memory."""
         first = dense[0]
@@ -117,7 +119,7 @@ class Kernel:
         if self.sums:
             shape = () if rows == 1 else (rows, *[1] * (first.dim() - 1))
             results += [first.new_empty(shape) for _ in range(self.sums)]
-        given: list[float] = [a.data_ptr() for a in (*dense, *results)]
+        given: list[float] = [each.data_ptr() for each in (*dense, *results)]
         for each in shared:
             given += (each.data_ptr(), int(each.numel() > 1))
         given += (*numbers, rows, first.numel() // rows, torch.get_num_threads())
@@ -138,7 +140,7 @@ class Kernel:
 
     def elsewhere(self, *arguments: Any) -> Any:
         """The same on another device than the processor, by `torch.compile`."""
-        if any(a.device.type == "meta" for a in arguments if isinstance(a, Tensor)):
+        if any(each.is_meta for each in arguments[: self.tensors]):
             return self.plain(*arguments)
         if self.by_torch is None:
             limit = torch._dynamo.config.recompile_limit
@@ -156,9 +158,11 @@ class Kernel:
             return self.plain(*arguments)
 
 
-def kernel(name: str, dense: int, sums: int = 0) -> Callable[[Callable[..., Any]], Kernel]:
+def kernel(
+    name: str, dense: int, shared: int, sums: int = 0
+) -> Callable[[Callable[..., Any]], Kernel]:
     """Make a kernel of a pure function, with that of the name in kernels.c; see the module."""
-    return lambda function: Kernel(name, function, dense, sums)
+    return lambda function: Kernel(name, function, dense, shared, sums)
 
 
 @cache
@@ -211,7 +215,7 @@ def _build(compiler: Sequence[str], flags: Sequence[str], folder: str) -> Path:
     return linked
 
 
-def _rows(dense: Sequence[Tensor], shared: Sequence[Tensor]) -> int | None:
+def _rows(dense: Tensors, shared: Tensors) -> int | None:
     """How many rows with numbers of their own the tensors have; None if C cannot take them."""
     first, rows = dense[0], 1
     kind, axes = first.dtype, first.dim()
