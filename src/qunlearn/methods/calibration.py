@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from qunlearn.data import Loader, Split
 from qunlearn.metrics import margin
-from qunlearn.training.inference import evaluating, predict
+from qunlearn.training.inference import TOGETHER, predict, scoring
 
 DRAWS = 8
 """How many augmented versions of a sample are looked at."""
@@ -106,19 +106,17 @@ def find_aim(model: nn.Module, split: Split, unseen: Tensor, seed: int) -> Aim:
     return Aim(margins, len(unseen), variance, before, random)
 
 
-@torch.inference_mode()
 def difficulties(model: nn.Module, split: Split, index: Tensor, seed: int) -> Tensor:
     """The truth's mean log-odds over augmented versions, at the samples' places in the data."""
     data = split.data
-    device = next(model.parameters()).device
     total = torch.zeros(len(data))
     loader = Loader(data, index, 500, seed=seed, shuffle=False, stream="difficulty")
     draws = DRAWS if loader.augment else 1  # else all versions are the same
-    with evaluating(model):
+    with scoring(model) as logits:
         for draw in range(draws):
             for batch in loader.epoch(draw):
-                logits = model(batch.images.to(device)).float().cpu()
-                total[batch.index] += margin(logits, batch.labels)
+                found = torch.cat([logits(part) for part in torch.split(batch.images, TOGETHER)])
+                total[batch.index] += margin(found, batch.labels)
     return total / draws
 
 

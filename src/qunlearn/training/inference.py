@@ -30,7 +30,25 @@ TOGETHER = 128
 """Samples scored together: on processors 1.2 times as fast as 500, which want memory anew."""
 
 
-@torch.inference_mode()
+@contextmanager
+def scoring(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
+    """Gives the fastest way from a batch of images to the model's logits, in eval mode.
+
+    The logits are float32 on the processor. The model must not change within the block.
+    """
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    layout = fastest_layout(model)
+
+    def logits(images: Tensor) -> Tensor:
+        found: Tensor = model(images.to(device, memory_format=layout))
+        return found.float().cpu()
+
+    # What is rounded is the same to the last bit, compiled or not.
+    compiled = device.type == "cpu" and why_not() is None
+    with torch.inference_mode(), evaluating(model), rounding_once(), fused(compiled):
+        yield logits
+
+
 def predict(
     model: nn.Module,
     data: ImageData,
@@ -48,15 +66,9 @@ def predict(
             "The model's quantizers have not started yet, and must not start from data that is "
             "only to be scored; train the model, or calibrate it on a batch of training images."
         )
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    layout = fastest_layout(model)
     rows = []
-    # What is rounded is the same to the last bit either way.
-    compiled = device.type == "cpu" and why_not() is None
-    with evaluating(model), rounding_once(), fused(compiled):
+    with scoring(model) as logits:
         for part in torch.split(index, batch_size):
-            images = data.normalise(data.images.index_select(0, part))
-            images = images.to(device, memory_format=layout)
-            rows.append(model(images).float().cpu())
+            rows.append(logits(data.normalise(data.images.index_select(0, part))))
             advance(len(part))
     return torch.cat(rows) if rows else torch.zeros(0, data.num_classes)
