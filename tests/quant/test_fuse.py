@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -116,6 +116,7 @@ def test_each_kernel_computes_what_is_written(
             assert (error <= allowed + exact["rtol"] * sum_.abs()).all()
 
 
+@example(x=[float("nan"), float("inf"), -float("inf"), 0.0], scale=0.3, place=4.0, from_offset=True)
 @given(
     x=st.lists(st.floats(width=32), min_size=1, max_size=40),
     scale=st.sampled_from([0.0, -1.0, 1e-12, 0.3, 7.0, 1e30, float("nan")]),
@@ -131,6 +132,16 @@ def test_not_even_nonsense_comes_out_otherwise(
     words = (values, torch.ones(len(x)), *grid, 0.5, from_offset)
     ours, expected = (functional._round_back(*words, fused=on)[0] for on in (1, 0))
     torch.testing.assert_close(ours, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_edges_of_pact_are_the_same(signed: bool) -> None:
+    x = torch.tensor([-2.1, -2.0, -1.9, -0.1, 0.0, 0.1, 1.9, 2.0, 2.1])
+    words = (x, torch.arange(1.0, 10.0), torch.tensor(2.0), signed)
+    for ours, expected in zip(
+        functional._pact_back(*words, fused=True), functional._pact_back(*words), strict=True
+    ):
+        assert torch.equal(ours, expected)
 
 
 def test_which_tensors_c_can_take(monkeypatch: pytest.MonkeyPatch) -> None:
