@@ -3,7 +3,7 @@
     python benchmarks/collect.py OUT     # OUT is what `qunlearn reproduce --out OUT` has written
 
 Trials of a search are listed beside the cells, so that it can be seen what was chosen from. What
-LiRA finds is of a method's seeds together, and has a file of its own.
+LiRA finds is of a method's seeds together, and has a file of its own; so has the original.
 """
 
 from __future__ import annotations
@@ -46,6 +46,17 @@ def attacks(home: Path) -> dict[str, Any]:
     return {r["method"]: {"seeds": r["seeds"], **r["lira"]} for r in rows if "lira" in r}
 
 
+def original(path: Path) -> dict[str, Any]:
+    """The network that all cells of a study began with, in few figures."""
+    run = Run.open(path)
+    parts = {name: round(part["accuracy"], 2) for name, part in run.metrics["parts"].items()}
+    # Not where things are on a machine; of a start, what it is called.
+    settings = {key: value for key, value in run.config.items() if key != "data_dir"}
+    if start := settings.get("start_from"):
+        settings["start_from"] = "/".join(Path(start).parts[-2:])
+    return {"accuracy": parts, "settings": settings, "model_sha256": run.info["model_sha256"]}
+
+
 def keep(file: Path, found: Any) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(found, indent=1) + "\n")
@@ -53,6 +64,8 @@ def keep(file: Path, found: Any) -> None:
 
 
 def main(out: Path) -> None:
+    for path in filter(Run.is_complete, sorted(out.glob("*/original"))):
+        keep(RESULTS / path.parent.name / "original.json", original(path))
     for home in sorted(path.parent for path in out.glob("*/*/cells")):
         paths = sorted(p for kind in ("cells", "trials") for p in (home / kind).glob("*/*"))
         rows = []
