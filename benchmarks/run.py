@@ -173,7 +173,7 @@ def main() -> None:
             report["ratios"].append(asdict(row))
             write(report, chosen.out)
     if chosen.growth:
-        write(report | {"growth": grow(chosen.out)}, chosen.out)
+        grow(chosen.out)
 
 
 def write(report: dict[str, Any], folder: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, functional, fuse, fused, quantize, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason="no compiler here")
@@ -66,6 +67,29 @@ def test_a_step_has_the_same_gradients(quantizer: str, per_channel: bool) -> Non
             for name, gradient in expected.items():
                 torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-10)
             net.train()
+
+
+@pytest.mark.parametrize("quantizer", ["lsq+", "lsq", "pact", "dsq"])
+def test_a_float_step_of_resnet_agrees_layer_by_layer(quantizer: str) -> None:
+    torch.manual_seed(0)
+    net = quantize(ModelSpec("resnet18", 10, 3, 32, 0.125).build(), QuantSpec(4, 4, quantizer))
+    x, y = torch.randn(8, 3, 32, 32), torch.arange(8)
+    net.train()(x)  # starts the quantizers
+    found = []
+    for on in (False, True):
+        net.zero_grad()
+        with fused(on):
+            loss = nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        found.append((loss, {n: p.grad for n, p in net.named_parameters()}))
+    (plain, expected), (quick, ours) = found
+    assert torch.equal(quick, plain)
+    layers = {name.split("_quantizer")[0].rpartition(".")[0] for name in expected}
+    for layer in layers:
+        names = [name for name in expected if name.startswith(layer)]
+        size = torch.cat([expected[name].flatten() for name in names]).norm()
+        error = torch.cat([(ours[name] - expected[name]).flatten() for name in names]).norm()
+        assert error <= 1e-5 * size, layer
 
 
 def examples(x: Tensor, shape: tuple[int, ...]) -> dict[fuse.Kernel, tuple[Any, ...]]:
