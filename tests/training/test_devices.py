@@ -55,6 +55,15 @@ def test_the_history_says_which_it_was() -> None:
     assert rows[0]["loss"] == pytest.approx(rows[1]["loss"], rel=1e-4)
 
 
+def test_a_network_in_full_precision_needs_no_compiler() -> None:
+    split = qu.Split.make(qu.load_dataset("digits", subset=64))
+    model = qu.ModelSpec("cnn", classes=10, channels=1, size=8).build(seed=0)
+    rows: list[dict[str, Any]] = []
+    fabric = make_fabric(ComputeConfig(compile="on"))
+    qu.train(model, split, fabric=fabric, on_epoch=rows.append, epochs=1, batch_size=32)
+    assert [row["compiled"] for row in rows] == [False]
+
+
 @pytest.mark.parametrize("begun", ["on", "off"])
 def test_a_run_goes_on_as_it_was_begun(
     begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -170,7 +170,7 @@ def why_not() -> str | None:
     """Why this machine cannot compile kernels, in a few words; None if it can."""
     try:
         library(torch.float32)
-    except Exception as error:  # whatever is missing: a compiler, its headers, a place to write
+    except RuntimeError as error:
         return _first_line(error)
     return None
 
