@@ -32,6 +32,14 @@ def test_it_says_where_the_page_is(tmp_path, capsys):
     assert (code, out) == (0, f"The report is in {folder / 'report.html'}.\n")
 
 
+def test_an_image_that_cannot_be_shown_gets_one_sentence(tmp_path, capsys):
+    folder = comparison(tmp_path / "table", table())
+    code, out, err = call(capsys, folder, "--image")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "leave --image out" in err
+    assert not (folder / "report.html").exists()
+
+
 def test_a_folder_that_is_neither_gets_one_sentence(tmp_path, capsys):
     code, out, err = call(capsys, tmp_path)
     assert (code, out, err.count("\n")) == (2, "", 1)

@@ -1,5 +1,6 @@
 """The page itself: whole, alone, escaped, the same twice; and folders that get none."""
 
+import base64
 import json
 import re
 import shutil
@@ -194,8 +195,9 @@ def test_a_comparison_with_cells_shows_their_outputs(runs, tmp_path):
     text = read(report_comparison(folder)).text
     for words in ("How sure of the truth", "forgotten sample is spread", "in conflict", "torch"):
         assert words in text
+    assert "between the model before and Retrain: here memory shows most" in text
     names = {path.stem.partition("-")[0] for path in (folder / "figures").iterdir()}
-    assert names == {"gaps", "runtime", "confidence", "answers", "conflict"}
+    assert names == {"gaps", "runtime", "confidence", "answers", "sample", "conflict"}
 
 
 def test_a_run_beside_retrain(runs):
@@ -209,16 +211,33 @@ def test_a_run_alone_says_what_is_missing(runs):
     text = read(report_run(runs / "oeu")).text
     assert "There is no retrained model to compare with" in text
     assert "How far from Retrain" not in text
+    assert "between the model before and this one: here memory shows most" in text
+
+
+def test_an_image_is_shown_only_while_it_is_asked_for(runs):
+    page = report_run(runs / "oeu", reference=runs / "retrain", image=True)
+    shown = base64.b64decode(re.search('data:image/png;base64,([^"]*)"', page.read_text())[1])
+    assert shown.startswith(b"\x89PNG")
+    assert "; img-src data:" in page.read_text()  # or the browser would not show it
+    assert (runs / "oeu" / "figures" / "sample-image.png").is_file()
+    read(report_run(runs / "oeu", reference=runs / "retrain"))  # which asserts that there is none
+    assert not list((runs / "oeu" / "figures").glob("sample-image*"))
 
 
 def test_without_the_origin_or_the_outputs_the_rest_is_shown(runs):
     config = runs / "oeu" / "config.toml"
     config.write_text(re.sub(r'(?m)^run = ".*"$', 'run = "gone"', config.read_text()))
     seal(runs / "oeu")
-    assert "Not shown: the model before forgetting" in read(report_run(runs / "oeu")).text
+    text = read(report_run(runs / "oeu")).text
+    assert "Not shown: the model before forgetting" in text
+    assert "One of them" not in text
     shutil.rmtree(runs / "oeu" / "figures")
     (runs / "oeu" / "predictions.safetensors").unlink()
     assert "outputs were not kept" in read(report_run(runs / "oeu")).text
+    page = (runs / "oeu" / "report.html").read_text()
+    with pytest.raises(UserError, match="no sample whose image could be shown"):
+        report_run(runs / "oeu", image=True)
+    assert (runs / "oeu" / "report.html").read_text() == page
 
 
 def test_the_same_folder_gives_the_same_bytes(runs):

@@ -16,9 +16,20 @@ Reference = Annotated[
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Where the data set's files are now.")]
 
+Image = Annotated[
+    bool,
+    typer.Option(
+        "--image", help="Show the image of one forgotten sample; without this, a page has none."
+    ),
+]
+
 
 def command(
-    folder: Folder, reference: Reference = None, data_dir: DataDir = None, json: Json = False
+    folder: Folder,
+    reference: Reference = None,
+    data_dir: DataDir = None,
+    image: Image = False,
+    json: Json = False,
 ) -> None:
     """Write a page that shows what a run or a comparison says.
 
@@ -32,7 +43,7 @@ def command(
     """
     from qunlearn.report import report_folder
 
-    page = report_folder(folder, reference=reference, data_dir=data_dir)
+    page = report_folder(folder, reference=reference, data_dir=data_dir, image=image)
     if json:
         print_json({"folder": str(folder), "page": str(page)})
     else:

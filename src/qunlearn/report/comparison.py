@@ -18,8 +18,9 @@ from qunlearn.report.drawing import Drawn
 from qunlearn.report.gather import check_writable, keep, outputs_before, outputs_of
 from qunlearn.report.heat import heat_map
 from qunlearn.report.html import Safe, counted, join, page, section, tag
-from qunlearn.report.outputs import confidence_panel, ranked_panel
+from qunlearn.report.outputs import BEFORE, RETRAIN, confidence_panel, ranked_panel
 from qunlearn.report.rows import comparison_table
+from qunlearn.report.sample import no_panels, sample_panels
 from qunlearn.report.sections import (
     MARKS,
     again_section,
@@ -41,12 +42,13 @@ from qunlearn.study.config import CELLS, folder_name
 from qunlearn.training.evaluate import labels_of, split_of
 
 
-def report_comparison(path: Path, *, data_dir: Path | None = None) -> Path:
+def report_comparison(path: Path, *, data_dir: Path | None = None, image: bool = False) -> Path:
     """Write the page of a comparison into its folder; returns where it is.
 
     Args:
         path: The folder that `qunlearn compare` wrote.
         data_dir: Where the data set's files are now, if they were moved.
+        image: Show the image of one forgotten sample.
     """
     if not (path / TABLE).is_file():
         raise UserError(
@@ -75,7 +77,7 @@ def report_comparison(path: Path, *, data_dir: Path | None = None) -> Path:
         ) from None
     bars = gap_bars(gaps, floor), runtime_bars(shares)
     runs = {n: run for n, folder in folders.items() if (run := _cell(path, n, folder)) is not None}
-    outputs, drawn = _outputs(runs, data_dir)
+    outputs, drawn = _outputs(runs, data_dir, image)
     conflicts = {
         name: (heat_map(name, found), found.words())
         for name, run in runs.items()
@@ -191,10 +193,12 @@ def _bars(gaps: Drawn, times: Drawn) -> Safe:
     )
 
 
-def _outputs(runs: Mapping[str, Run], data_dir: Path | None) -> tuple[Safe, list[Drawn]]:
+def _outputs(
+    runs: Mapping[str, Run], data_dir: Path | None, image: bool
+) -> tuple[Safe, list[Drawn]]:
     """The figures that are made from outputs, of the runs with seed 0 that are there."""
     if not runs:
-        return Safe(""), []
+        return Safe(""), no_panels(image=image)
     some = next(iter(runs.values()))
     split = split_of(some, data_dir)
     labels, before = labels_of(split), outputs_before(some, split)
@@ -203,13 +207,15 @@ def _outputs(runs: Mapping[str, Run], data_dir: Path | None) -> tuple[Safe, list
     sure = [confidence_panel("before forgetting", before, retrain)] if before else []
     sure += [confidence_panel(name, own, retrain) for name, own in found.items()]
     spread = [
-        ranked_panel(name, {"before": before, "Retrain": retrain, name: own})
+        ranked_panel(name, {BEFORE: before, RETRAIN: retrain, name: own})
         for name, own in found.items()
     ]
+    one = sample_panels(split, found, before, retrain, retrain, image=image)
     shown = join(
-        confidence_section(sure, retrain is not None, before is not None), answers_section(spread)
+        confidence_section(sure, retrain is not None, before is not None),
+        answers_section(spread, one, "Retrain"),
     )
-    return shown, [*sure, *spread]
+    return shown, [*sure, *spread, *one]
 
 
 def _cell(path: Path, method: str, folder: str) -> Run | None:

@@ -11,6 +11,7 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.report.drawing import Drawn
 from qunlearn.report.outputs import Outputs
+from qunlearn.report.sample import IMAGE
 from qunlearn.store.files import write_bytes, write_text
 from qunlearn.store.run import Run
 from qunlearn.training.evaluate import kept_outputs, labels_of, origin_of
@@ -42,9 +43,11 @@ def check_writable(path: Path) -> None:
 
 
 def keep(path: Path, page: str, figures: list[Drawn]) -> Path:
-    """Write the page, and its figures beside it."""
+    """Write the page, and its figures beside it; an image that was asked for before goes."""
     if not (path / FIGURES).is_dir():
         Run.create(path / FIGURES)
+    for stale in (path / FIGURES).glob(f"{IMAGE}.*"):
+        stale.unlink()
     for figure in figures:
         write_text(path / FIGURES / f"{figure.name}.svg", figure.svg)
         write_bytes(path / FIGURES / f"{figure.name}.png", figure.png)

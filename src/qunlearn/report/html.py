@@ -76,7 +76,7 @@ def table(
 
 def page(title: str, *children: object) -> str:
     """The whole page. Its policy forbids the browser to load anything from anywhere."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     head = join(
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),

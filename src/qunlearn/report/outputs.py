@@ -15,6 +15,8 @@ from qunlearn.report.drawing import FORGET, INK, KNOWN, OTHERS, SOFT, Drawn, dra
 
 COLOURS = {"forget": FORGET, "held_out": KNOWN, "test": OTHERS[2]}
 BINS, RANKS = 20, 10
+BEFORE, RETRAIN = "before", "Retrain"
+"""Models that the figures mark: before forgetting, and trained without the samples."""
 SIZE = (3.5, 2.2)
 
 
@@ -24,11 +26,16 @@ class Outputs:
 
     Attributes:
         confidence: By part, the probability of the true class of each sample.
-        ranked: The mean of the forgotten samples' probabilities, each sorted from high to low.
+        answers: The probabilities of the classes on each forgotten sample.
     """
 
     confidence: Mapping[str, Tensor]
-    ranked: Tensor
+    answers: Tensor
+
+    @property
+    def ranked(self) -> Tensor:
+        """The mean of the forgotten samples' probabilities, each sorted from high to low."""
+        return self.answers.sort(1, descending=True).values.mean(0)
 
     @classmethod
     def of(cls, logits: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> Outputs | None:
@@ -37,8 +44,7 @@ class Outputs:
         if "forget" not in parts or any(len(logits[p]) != len(labels[p]) for p in parts):
             return None
         confidence = {part: true_confidence(logits[part], labels[part]) for part in parts}
-        ordered = logits["forget"].double().softmax(1).sort(1, descending=True).values
-        return cls(confidence, ordered.mean(0))
+        return cls(confidence, logits["forget"].double().softmax(1))
 
 
 def confidence_panel(title: str, model: Outputs, retrain: Outputs | None) -> Drawn:
@@ -91,7 +97,7 @@ def ranked_panel(title: str, answers: Mapping[str, Outputs | None]) -> Drawn:
         answers: By name: the model's own comes last; None where it is not at hand.
     """
     known = {name: found.ranked[:RANKS] for name, found in answers.items() if found is not None}
-    looks = {"before": (SOFT, ":", "s"), "Retrain": (INK, "--", "o")}
+    looks = {BEFORE: (SOFT, ":", "s"), RETRAIN: (INK, "--", "o")}
 
     def paint(figure: Any) -> None:
         axes = figure.add_subplot()

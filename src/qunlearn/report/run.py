@@ -24,7 +24,8 @@ from qunlearn.report.drawing import Drawn
 from qunlearn.report.gather import check_writable, keep, outputs_before, outputs_of
 from qunlearn.report.heat import heat_map
 from qunlearn.report.html import Safe, join, page, section, table, tag
-from qunlearn.report.outputs import Outputs, confidence_panel, ranked_panel
+from qunlearn.report.outputs import BEFORE, RETRAIN, Outputs, confidence_panel, ranked_panel
+from qunlearn.report.sample import sample_panels
 from qunlearn.report.sections import (
     MEANING,
     PLAIN,
@@ -52,13 +53,20 @@ from qunlearn.training.evaluate import (
 )
 
 
-def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | None = None) -> Path:
+def report_run(
+    path: Path,
+    *,
+    reference: Path | None = None,
+    data_dir: Path | None = None,
+    image: bool = False,
+) -> Path:
     """Write the page of a run that has forgotten into its folder; returns where it is.
 
     Args:
         path: The folder that `qunlearn forget` wrote.
         reference: The run of Retrain on the same request, to compare with.
         data_dir: Where the data set's files are now, if they were moved.
+        image: Show the image of one forgotten sample.
     """
     run = Run.open(path)
     metrics = run.metrics
@@ -75,7 +83,7 @@ def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | No
         metrics = {**metrics, **compared}
     verdict = verdict_of(metrics, split)
     bars = _bars(run, metrics, retrain)
-    sure, spread = _outputs(run, retrain, split)
+    sure, spread, one = _outputs(run, retrain, split, image)
     name = str(run.info["method"])
     conflicts = {}
     if any("conflict" in row for row in run.history):
@@ -86,8 +94,8 @@ def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | No
         _opening(path, name, metrics, split, verdict),
         section("The figures", _figures(metrics), _told(metrics), _parts(metrics)),
         _bars_section(bars),
-        confidence_section(sure, retrain is not None, any(f.title == "before" for f in sure)),
-        answers_section(spread),
+        confidence_section(sure, retrain is not None, any(f.title == BEFORE for f in sure)),
+        answers_section(spread, one, "this one" if retrain is None else "Retrain"),
         conflict_section(conflicts),
         bits_section(run.audits.get("bits")),
         again_section(
@@ -104,7 +112,7 @@ def report_run(path: Path, *, reference: Path | None = None, data_dir: Path | No
             "processor give the same network bit for bit.",
         ),
     )
-    drawn = [*bars, *sure, *spread, *(figure for figure, _ in conflicts.values())]
+    drawn = [*bars, *sure, *spread, *one, *(figure for figure, _ in conflicts.values())]
     return keep(path, whole, drawn)
 
 
@@ -267,14 +275,17 @@ def _bars_section(bars: list[Drawn]) -> Safe:
     )
 
 
-def _outputs(run: Run, retrain: Retrain | None, split: Split) -> tuple[list[Drawn], list[Drawn]]:
-    """The figures that are made from outputs: confidence, and the spread of answers."""
+def _outputs(
+    run: Run, retrain: Retrain | None, split: Split, image: bool
+) -> tuple[list[Drawn], list[Drawn], list[Drawn]]:
+    """The figures made from outputs: confidence, the spread of answers, and that of one answer."""
     labels = labels_of(split)
     after, before = outputs_of(run, labels), outputs_before(run, split)
     mark = None if retrain is None else Outputs.of(retrain.outputs, labels)
-    both = {"before": before, "after": after}
+    both = {BEFORE: before, "after": after}
     sure = [confidence_panel(name, own, mark) for name, own in both.items() if own is not None]
-    if after is None:
-        return sure, []
-    title = "on the forgotten samples"
-    return sure, [ranked_panel(title, {"before": before, "Retrain": mark, "after": after})]
+    own = {} if after is None else {"after": after}
+    answers = {BEFORE: before, RETRAIN: mark, **own}
+    spread = [ranked_panel("on the forgotten samples", answers)] if own else []
+    one = sample_panels(split, own, before, mark or after, mark, image=image)
+    return sure, spread, one

@@ -108,9 +108,15 @@ NO_BEFORE = (
 )
 
 
-def answers_section(figures: Iterable[Drawn]) -> Safe:
-    """How the answer is spread over the classes."""
-    shown = panels(figures)
+def answers_section(figures: Iterable[Drawn], one: Iterable[Drawn], told_by: str) -> Safe:
+    """How the answer is spread over the classes.
+
+    Args:
+        figures: On all forgotten samples.
+        one: On one of them.
+        told_by: The model by whose answers that one was chosen.
+    """
+    shown, single = panels(figures), panels(one)
     return section(
         "How the answer on a forgotten sample is spread",
         shown
@@ -121,6 +127,18 @@ def answers_section(figures: Iterable[Drawn]) -> Safe:
             "flatter than Retrain's means that the model was made too unsure of them.",
         ),
         shown,
+        single
+        and join(
+            tag("h3", "One of them"),
+            tag(
+                "p",
+                "The forgotten sample whose true class lost most confidence between the model "
+                f"before and {told_by}: here memory shows most. Good: the bar of the true class "
+                "has shrunk, and the probability went to a few classes that the sample looks like "
+                "(which ones is chance; another Retrain may choose others), not to all evenly.",
+            ),
+            single,
+        ),
     )
 
 
