@@ -103,6 +103,16 @@ def test_a_comparison_gets_a_page(tmp_path):
     }
 
 
+def test_one_sample_is_found_out_by_chance(tmp_path):
+    content = table()
+    content["parts"] = {**content["parts"], "forget": 1}
+    for row in content["rows"][1:]:
+        row["lira"] = {"AUC": [1.0, 0.0], "AUC of |z|": [1.0, 0.0]}
+    text = read(report_comparison(comparison(tmp_path / "a", content))).text
+    assert "finds them out" not in text
+    assert "To be forgotten: 1 sample (" in text
+
+
 @pytest.mark.parametrize(
     ("found", "yes"),
     [
@@ -195,7 +205,7 @@ def test_a_comparison_with_cells_shows_their_outputs(runs, tmp_path):
     text = read(report_comparison(folder)).text
     for words in ("How sure of the truth", "forgotten sample is spread", "in conflict", "torch"):
         assert words in text
-    assert "between the model before and Retrain: here memory shows most" in text
+    assert "the bar of the true class ends near Retrain's mark" in text
     names = {path.stem.partition("-")[0] for path in (folder / "figures").iterdir()}
     assert names == {"gaps", "runtime", "confidence", "answers", "sample", "conflict"}
 
@@ -211,7 +221,7 @@ def test_a_run_alone_says_what_is_missing(runs):
     text = read(report_run(runs / "oeu")).text
     assert "There is no retrained model to compare with" in text
     assert "How far from Retrain" not in text
-    assert "between the model before and this one: here memory shows most" in text
+    assert "the one that changed most, not a typical one" in text
 
 
 def test_an_image_is_shown_only_while_it_is_asked_for(runs):
@@ -219,9 +229,9 @@ def test_an_image_is_shown_only_while_it_is_asked_for(runs):
     shown = base64.b64decode(re.search('data:image/png;base64,([^"]*)"', page.read_text())[1])
     assert shown.startswith(b"\x89PNG")
     assert "; img-src data:" in page.read_text()  # or the browser would not show it
-    assert (runs / "oeu" / "figures" / "sample-image.png").is_file()
+    assert (runs / "oeu" / "figures" / "image.png").is_file()
     read(report_run(runs / "oeu", reference=runs / "retrain"))  # which asserts that there is none
-    assert not list((runs / "oeu" / "figures").glob("sample-image*"))
+    assert not list((runs / "oeu" / "figures").glob("image*"))
 
 
 def test_without_the_origin_or_the_outputs_the_rest_is_shown(runs):
@@ -231,7 +241,8 @@ def test_without_the_origin_or_the_outputs_the_rest_is_shown(runs):
     text = read(report_run(runs / "oeu")).text
     assert "Not shown: the model before forgetting" in text
     assert "One of them" not in text
-    shutil.rmtree(runs / "oeu" / "figures")
+    with pytest.raises(UserError, match="put the run before back"):
+        report_run(runs / "oeu", image=True)
     (runs / "oeu" / "predictions.safetensors").unlink()
     assert "outputs were not kept" in read(report_run(runs / "oeu")).text
     page = (runs / "oeu" / "report.html").read_text()

@@ -23,16 +23,20 @@ AFTER = outputs([[0.2, 0.2, 0.6], [0.3, 0.6, 0.1], [0.04, 0.9, 0.06]], LABELS)
 def test_it_is_the_one_that_lost_most():
     sample = Sample.telling(LABELS, NAMES, BEFORE, AFTER)
     assert (sample.place, sample.truth, sample.names) == (1, 0, NAMES)
+    assert "lost most confidence: 90 % before, 30 % in Retrain." in sample.words(by_retrain=True)
     back = Sample.telling(LABELS, NAMES, AFTER, BEFORE)
     assert (back.place, back.truth) == (2, 1)
+    said = back.words(by_retrain=False)
+    assert "No forgotten sample's true class lost confidence" in said
+    assert "90 % before, 98 % after" in said
 
 
 def test_the_panel_has_each_model_and_the_truth():
     sample = Sample.telling(LABELS, NAMES, BEFORE, AFTER)
-    answers = {"before": BEFORE, "Retrain": None, "oeu": AFTER}
+    answers = {"before": BEFORE, "Retrain": None, "after": AFTER}
     panel = sample_panel("oeu", sample, answers)
-    assert panel.alt.endswith("True class: before 90 %, oeu 30 %.")
-    for words in ("cat (true)", ">dog<", ">ship<", ">before<", ">oeu<"):
+    assert panel.alt.endswith("True class: before 90 %, after 30 %.")
+    for words in ("cat (true)", ">dog<", ">ship<", ">before<", ">after<"):
         assert words in panel.svg
     assert "Retrain" not in panel.svg
     assert "dog (true)" not in panel.svg
@@ -60,10 +64,12 @@ def test_of_many_classes_the_truth_and_the_likeliest_are_shown():
 
 @pytest.mark.parametrize("length", [3, 40])
 def test_names_leave_room_for_the_bars(length):
+    title = "oeu-paper[forget_loss=random-label]"
     names = [name.ljust(length, "x") for name in NAMES]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib's only sign that no room was left
-        panel = sample_panel("x", Sample.telling(LABELS, names, BEFORE, AFTER), {"x": AFTER})
+        sample = Sample.telling(LABELS, names, BEFORE, AFTER)
+        panel = sample_panel(title, sample, {"before": BEFORE, "Retrain": AFTER, "after": AFTER})
     assert ("…" in panel.svg) == (length > 20)
 
 

@@ -360,3 +360,13 @@ def test_the_released_variant_is_called_what_it_is(capsys):
     print_variant([{"block": "cifar10-mobilenetv2-lsq-random-10"}])
     assert "2-bit weights" in (told := capsys.readouterr().out)
     assert "4-bit" not in told
+
+
+def test_the_released_variant_stands_beside_the_same_figures(monkeypatch, tmp_path):
+    made_small(monkeypatch, "runtime", Scenario("digits", "random 10%", methods="ga"))
+    asked = []
+    monkeypatch.setattr(experiments, "stated", lambda *words: asked.append(words) or [])
+    config = ReproduceConfig(what="runtime", variant="released", seeds=1, threads=1)
+    (block,) = reproduce(config, tmp_path)
+    assert block["quantizer"] == "lsq"
+    assert asked == [("runtime", "digits", "lsq+")]

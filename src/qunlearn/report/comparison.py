@@ -18,7 +18,7 @@ from qunlearn.report.drawing import Drawn
 from qunlearn.report.gather import check_writable, keep, outputs_before, outputs_of
 from qunlearn.report.heat import heat_map
 from qunlearn.report.html import Safe, counted, join, page, section, tag
-from qunlearn.report.outputs import BEFORE, RETRAIN, confidence_panel, ranked_panel
+from qunlearn.report.outputs import AFTER, BEFORE, RETRAIN, confidence_panel, ranked_panel
 from qunlearn.report.rows import comparison_table
 from qunlearn.report.sample import no_panels, sample_panels
 from qunlearn.report.sections import (
@@ -166,8 +166,8 @@ def request_of(content: Mapping[str, Any]) -> str:
     """What was to be forgotten, in a sentence."""
     detail = ", ".join(f"{key} {value}" for key, value in content["detail"].items())
     told = f"{content['request']}: {detail}" if detail else content["request"]
-    parts = content["parts"]
-    return f"To be forgotten: {parts['forget']:,} samples ({told}); kept: {parts['retain']:,}."
+    forget, kept = content["parts"]["forget"], content["parts"]["retain"]
+    return f"To be forgotten: {counted(forget, 'sample')} ({told}); kept: {kept:,}."
 
 
 def _bars(gaps: Drawn, times: Drawn) -> Safe:
@@ -198,7 +198,7 @@ def _outputs(
 ) -> tuple[Safe, list[Drawn]]:
     """The figures that are made from outputs, of the runs with seed 0 that are there."""
     if not runs:
-        return Safe(""), no_panels(image=image)
+        return Safe(""), no_panels(image=image)[0]
     some = next(iter(runs.values()))
     split = split_of(some, data_dir)
     labels, before = labels_of(split), outputs_before(some, split)
@@ -207,13 +207,13 @@ def _outputs(
     sure = [confidence_panel("before forgetting", before, retrain)] if before else []
     sure += [confidence_panel(name, own, retrain) for name, own in found.items()]
     spread = [
-        ranked_panel(name, {BEFORE: before, RETRAIN: retrain, name: own})
+        ranked_panel(name, {BEFORE: before, RETRAIN: retrain, AFTER: own})
         for name, own in found.items()
     ]
-    one = sample_panels(split, found, before, retrain, retrain, image=image)
+    one, words = sample_panels(split, found, before, retrain, image=image)
     shown = join(
         confidence_section(sure, retrain is not None, before is not None),
-        answers_section(spread, one, "Retrain"),
+        answers_section(spread, one, words),
     )
     return shown, [*sure, *spread, *one]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from torch import Tensor
@@ -11,12 +12,13 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.report.drawing import Drawn
 from qunlearn.report.outputs import Outputs
-from qunlearn.report.sample import IMAGE
 from qunlearn.store.files import write_bytes, write_text
 from qunlearn.store.run import Run
 from qunlearn.training.evaluate import kept_outputs, labels_of, origin_of
 
 PAGE, FIGURES = "report.html", "figures"
+OURS = re.compile(r"(gaps|runtime|(confidence|answers|sample|conflict)-.*|image)\.(svg|png)")
+"""What the files of figures are called."""
 
 
 def outputs_of(run: Run, labels: dict[str, Tensor]) -> Outputs | None:
@@ -43,11 +45,12 @@ def check_writable(path: Path) -> None:
 
 
 def keep(path: Path, page: str, figures: list[Drawn]) -> Path:
-    """Write the page, and its figures beside it; an image that was asked for before goes."""
+    """Write the page, and its figures beside it; those of an earlier page go."""
     if not (path / FIGURES).is_dir():
         Run.create(path / FIGURES)
-    for stale in (path / FIGURES).glob(f"{IMAGE}.*"):
-        stale.unlink()
+    for earlier in (path / FIGURES).iterdir():
+        if OURS.fullmatch(earlier.name):
+            earlier.unlink()
     for figure in figures:
         write_text(path / FIGURES / f"{figure.name}.svg", figure.svg)
         write_bytes(path / FIGURES / f"{figure.name}.png", figure.png)

@@ -15,8 +15,8 @@ from qunlearn.report.drawing import FORGET, INK, KNOWN, OTHERS, SOFT, Drawn, dra
 
 COLOURS = {"forget": FORGET, "held_out": KNOWN, "test": OTHERS[2]}
 BINS, RANKS = 20, 10
-BEFORE, RETRAIN = "before", "Retrain"
-"""Models that the figures mark: before forgetting, and trained without the samples."""
+BEFORE, RETRAIN, AFTER = "before", "Retrain", "after"
+"""The models of a figure: before forgetting, trained without the samples, and after."""
 SIZE = (3.5, 2.2)
 
 
@@ -94,15 +94,15 @@ def ranked_panel(title: str, answers: Mapping[str, Outputs | None]) -> Drawn:
 
     Args:
         title: Whose.
-        answers: By name: the model's own comes last; None where it is not at hand.
+        answers: Those before, of Retrain, and after; None where they are not at hand.
     """
     known = {name: found.ranked[:RANKS] for name, found in answers.items() if found is not None}
-    looks = {BEFORE: (SOFT, ":", "s"), RETRAIN: (INK, "--", "o")}
+    looks = {BEFORE: (SOFT, ":", "s"), RETRAIN: (INK, "--", "o"), AFTER: (FORGET, "-", "D")}
 
     def paint(figure: Any) -> None:
         axes = figure.add_subplot()
         for name, values in known.items():
-            colour, line, mark = looks.get(name, (FORGET, "-", "D"))
+            colour, line, mark = looks[name]
             ranks = range(1, len(values) + 1)
             axes.plot(
                 ranks,

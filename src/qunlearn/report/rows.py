@@ -141,10 +141,8 @@ def notes(content: Mapping[str, Any]) -> list[str]:
             "threads or of workers side by side."
         )
     if any("lira" in row and "TPR at 1 % FPR" not in row["lira"] for row in rows):
-        found.append(
-            f"LiRA's TPR at 1 % FPR is left out: of {content['parts']['forget']} forgotten "
-            "samples, 1 % is less than one."
-        )
+        forgotten = counted(content["parts"]["forget"], "sample")
+        found.append(f"LiRA's TPR at 1 % FPR is left out: 1 % of {forgotten} is less than one.")
     found += [f"{name} failed, {why}" for name, why in content["failed"].items()]
     return found
 

@@ -23,8 +23,8 @@ from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.drawing import Drawn
 from qunlearn.report.gather import check_writable, keep, outputs_before, outputs_of
 from qunlearn.report.heat import heat_map
-from qunlearn.report.html import Safe, join, page, section, table, tag
-from qunlearn.report.outputs import BEFORE, RETRAIN, Outputs, confidence_panel, ranked_panel
+from qunlearn.report.html import Safe, counted, join, page, section, table, tag
+from qunlearn.report.outputs import AFTER, BEFORE, RETRAIN, Outputs, confidence_panel, ranked_panel
 from qunlearn.report.sample import sample_panels
 from qunlearn.report.sections import (
     MEANING,
@@ -83,7 +83,7 @@ def report_run(
         metrics = {**metrics, **compared}
     verdict = verdict_of(metrics, split)
     bars = _bars(run, metrics, retrain)
-    sure, spread, one = _outputs(run, retrain, split, image)
+    sure, spread, one, words = _outputs(run, retrain, split, image)
     name = str(run.info["method"])
     conflicts = {}
     if any("conflict" in row for row in run.history):
@@ -95,7 +95,7 @@ def report_run(
         section("The figures", _figures(metrics), _told(metrics), _parts(metrics)),
         _bars_section(bars),
         confidence_section(sure, retrain is not None, any(f.title == BEFORE for f in sure)),
-        answers_section(spread, one, "this one" if retrain is None else "Retrain"),
+        answers_section(spread, one, words),
         conflict_section(conflicts),
         bits_section(run.audits.get("bits")),
         again_section(
@@ -161,7 +161,7 @@ def _opening(
     return opening(
         f"Run {path.name}",
         f"Method {name} on {split.data.name}. To be forgotten: "
-        f"{metrics['parts']['forget']['samples']:,} samples "
+        f"{counted(metrics['parts']['forget']['samples'], 'sample')} "
         f"({request.kind}{': ' if detail else ''}{detail}); kept: "
         f"{metrics['parts']['retain']['samples']:,}.",
         "Did the model forget?",
@@ -230,7 +230,9 @@ def _parts(metrics: Mapping[str, Any]) -> Safe:
     rows = []
     for part, now in metrics["parts"].items():
         old = then.get(part)
-        cells: list[object] = [join(part_name(part), tag("small", f"{now['samples']:,} samples"))]
+        cells: list[object] = [
+            join(part_name(part), tag("small", counted(now["samples"], "sample")))
+        ]
         for key, scale, unit in (
             ("accuracy", 1, " %"),
             ("confidence", 100, " %"),
@@ -277,15 +279,14 @@ def _bars_section(bars: list[Drawn]) -> Safe:
 
 def _outputs(
     run: Run, retrain: Retrain | None, split: Split, image: bool
-) -> tuple[list[Drawn], list[Drawn], list[Drawn]]:
-    """The figures made from outputs: confidence, the spread of answers, and that of one answer."""
+) -> tuple[list[Drawn], list[Drawn], list[Drawn], str]:
+    """The figures made from outputs: confidence, the spread of answers, that of one, its words."""
     labels = labels_of(split)
     after, before = outputs_of(run, labels), outputs_before(run, split)
     mark = None if retrain is None else Outputs.of(retrain.outputs, labels)
-    both = {BEFORE: before, "after": after}
+    both = {BEFORE: before, AFTER: after}
     sure = [confidence_panel(name, own, mark) for name, own in both.items() if own is not None]
-    own = {} if after is None else {"after": after}
+    own = {} if after is None else {AFTER: after}
     answers = {BEFORE: before, RETRAIN: mark, **own}
     spread = [ranked_panel("on the forgotten samples", answers)] if own else []
-    one = sample_panels(split, own, before, mark or after, mark, image=image)
-    return sure, spread, one
+    return sure, spread, *sample_panels(split, own, before, mark, image=image)

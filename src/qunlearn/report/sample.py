@@ -12,53 +12,52 @@ from torch import Tensor
 from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.report.drawing import FORGET, INK, LINE, SOFT, Drawn, draw, slug
-from qunlearn.report.outputs import BEFORE, RETRAIN, Outputs
+from qunlearn.report.outputs import AFTER, BEFORE, RETRAIN, Outputs
 
-CLASSES, LETTERS = 10, 20
-IMAGE = "sample-image"
+CLASSES, LETTERS = 10, 16
 
 
 def sample_panels(
     split: Split,
     models: Mapping[str, Outputs],
     before: Outputs | None,
-    judge: Outputs | None,
     retrain: Outputs | None,
     *,
     image: bool,
-) -> list[Drawn]:
-    """A panel for each model; none if what was answered before is not at hand.
+) -> tuple[list[Drawn], str]:
+    """A panel for each model, and what to look for; none if the answers are not at hand.
 
     Args:
         split: What was forgotten.
         models: By name, those that have forgotten.
         before: The model that was trained on the samples.
-        judge: The model by whose answers the sample is chosen; see `Sample.telling`.
-        retrain: The one trained without them, if there is one.
+        retrain: The one trained without them, which chooses the sample; else the only model does.
         image: Whether to show the sample itself as well.
     """
+    judge = retrain or (next(iter(models.values())) if len(models) == 1 else None)
     if before is None or judge is None:
         return no_panels(image=image)
     labels = split.data.labels[split.forget]
     sample = Sample.telling(labels, split.data.classes, before, judge, *models.values())
     drawn = [
-        sample_panel(name, sample, {BEFORE: before, RETRAIN: retrain, name: own})
+        sample_panel(name, sample, {BEFORE: before, RETRAIN: retrain, AFTER: own})
         for name, own in models.items()
     ]
     if image:
         named = sample.names[sample.truth]
         drawn.insert(0, image_panel(split.data.images[split.forget[sample.place]], named))
-    return drawn
+    return drawn, sample.words(by_retrain=retrain is not None)
 
 
-def no_panels(*, image: bool) -> list[Drawn]:
-    """An empty list, unless an image was asked for."""
+def no_panels(*, image: bool) -> tuple[list[Drawn], str]:
+    """Nothing, unless an image was asked for."""
     if image:
         raise UserError(
             "There is no sample whose image could be shown: it is chosen by the answers before and "
-            "after forgetting, and these were not kept; leave --image out."
+            "after forgetting, and not both are at hand; put the run before back where it was, or "
+            "leave --image out."
         )
-    return []
+    return [], ""
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,15 @@ class Sample:
         place: Which of the forgotten samples it is.
         shown: The classes, in their order: the true one, and those that any model thinks of most.
         truth: Which of `shown` is the true one.
-        names: What the classes shown are called.
+        names: What the classes shown are called, cut to fit.
+        fell: From what to what the confidence in the true class went.
     """
 
     place: int
     shown: Tensor
     truth: int
     names: tuple[str, ...]
+    fell: tuple[float, float]
 
     @classmethod
     def telling(
@@ -95,15 +96,44 @@ class Sample:
             after: The model that decides which sample it is.
             others: Models whose answers will be shown as well.
         """
-        lost = before.confidence["forget"] - after.confidence["forget"]
-        place = int(lost.argmax())
+        sure = before.confidence["forget"], after.confidence["forget"]
+        place = int((sure[0] - sure[1]).argmax())
         truth = int(labels[place])
         most = torch.stack([model.answers[place] for model in (before, after, *others)]).amax(0)
         most[truth] = torch.inf
         shown = most.topk(min(CLASSES, len(most))).indices.sort().values
-        names = (classes[c] for c in shown.tolist())
-        short = tuple(n if len(n) <= LETTERS else f"{n[: LETTERS - 1]}…" for n in names)
-        return cls(place, shown, shown.tolist().index(truth), short)
+        names = tuple(fitting(classes[c]) for c in shown.tolist())
+        fell = float(sure[0][place]), float(sure[1][place])
+        return cls(place, shown, shown.tolist().index(truth), names, fell)
+
+    def words(self, *, by_retrain: bool) -> str:
+        """Which sample it is, and what to look for."""
+        then, now = (f"{100 * sure:.0f} %" for sure in self.fell)
+        judge = "in Retrain" if by_retrain else "after"
+        said = (
+            f"The forgotten sample whose true class lost most confidence: {then} before, {now} "
+            f"{judge}. "
+            if self.fell[0] > self.fell[1]
+            else "No forgotten sample's true class lost confidence; this one's gained least: "
+            f"{then} before, {now} {judge}. "
+        )
+        if by_retrain:
+            return said + (
+                "Good: the bar of the true class ends near Retrain's mark. To which classes the "
+                "rest goes is chance, and another Retrain may choose others; but they are few, "
+                "for a model is seldom evenly unsure of what it never saw."
+            )
+        return said + "It is the one that changed most, not a typical one."
+
+
+def fitting(name: str) -> str:
+    r"""A class name that leaves room for its bar, and can stand in XML.
+
+    >>> fitting("cat"), fitting("Chesapeake Bay retriever"), fitting("c\x00t")
+    ('cat', 'Chesapeake Bay …', 'c?t')
+    """
+    clean = "".join(letter if letter.isprintable() else "?" for letter in name)
+    return clean if len(clean) <= LETTERS else f"{clean[: LETTERS - 1]}…"
 
 
 def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | None]) -> Drawn:
@@ -112,7 +142,7 @@ def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | Non
     Args:
         title: Whose.
         sample: The sample.
-        answers: By name: `BEFORE` and `RETRAIN`, if at hand, then the model's own.
+        answers: Those before, of Retrain, and after; None where they are not at hand.
     """
     known = {
         name: (100 * found.answers[sample.place][sample.shown]).tolist()
@@ -163,4 +193,4 @@ def image_panel(image: Tensor, named: str) -> Drawn:
         axes.imshow(rows, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes.axis("off")
 
-    return draw(IMAGE, f"the sample: {named}", f"A forgotten sample: {named}.", (3.5, 2.8), paint)
+    return draw("image", f"the sample: {named}", f"A forgotten sample: {named}.", (3.5, 2.8), paint)

@@ -108,13 +108,13 @@ NO_BEFORE = (
 )
 
 
-def answers_section(figures: Iterable[Drawn], one: Iterable[Drawn], told_by: str) -> Safe:
+def answers_section(figures: Iterable[Drawn], one: Iterable[Drawn], words: str) -> Safe:
     """How the answer is spread over the classes.
 
     Args:
         figures: On all forgotten samples.
         one: On one of them.
-        told_by: The model by whose answers that one was chosen.
+        words: Which one it is, and what to look for.
     """
     shown, single = panels(figures), panels(one)
     return section(
@@ -130,13 +130,7 @@ def answers_section(figures: Iterable[Drawn], one: Iterable[Drawn], told_by: str
         single
         and join(
             tag("h3", "One of them"),
-            tag(
-                "p",
-                "The forgotten sample whose true class lost most confidence between the model "
-                f"before and {told_by}: here memory shows most. Good: the bar of the true class "
-                "has shrunk, and the probability went to a few classes that the sample looks like "
-                "(which ones is chance; another Retrain may choose others), not to all evenly.",
-            ),
+            tag("p", words),
             single,
         ),
     )

@@ -158,16 +158,16 @@ def reproduce(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
         # Experiments that ask the same of the same network share their cells, not their table.
         cells = home / block.folder
         table = compare_run(comparison(block, config, original, out), cells / config.what, cells)
+        # The paper's figures are of LSQ+, where the released code has LSQ.
+        usual = block.quantizer == ("lsq" if config.variant == "released" else "lsq+")
         yield {
             "block": block.name,
             "dataset": block.dataset,
             "quantizer": block.quantizer,
             "folder": str(cells / config.what),
             "table": table,
-            "paper": printed(block.dataset, block.model, block.scenario)
-            if block.quantizer == ("lsq" if config.variant == "released" else "lsq+")
-            else {},
-            "stated": stated(config.what, block.dataset, block.quantizer),
+            "paper": printed(block.dataset, block.model, block.scenario) if usual else {},
+            "stated": stated(config.what, block.dataset, "lsq+" if usual else block.quantizer),
         }
 
 
