@@ -23,8 +23,13 @@ from qunlearn.quant import keeping_statistics
 from qunlearn.training.inference import predict
 from qunlearn.training.loop import Objective, Scalars, cross_entropy, fastest_layout, to_device
 
+LR, SMALL, LEAST = 0.01, 0.1, 0.3
+"""The learning rate; for requests below the share `SMALL` in proportion, down to `LEAST` of it."""
+
 PUSH = 0.6
-"""How strongly a sample is pushed that is far above its aim, against the retain gradient's one."""
+"""How strongly a sample is pushed that is far above its aim, against the retain gradient's one.
+
+With a learning rate of `LR`; with another, the push moves the network as far as with that one."""
 
 SLACK = 0.2
 """How far above its aim a sample's confidence must be for the whole push; nearer, it fades."""
@@ -63,8 +68,12 @@ class OeuConfig(ProjectedConfig):
         ge=1,
         description="How many times each retained sample is seen; 5, and more for a large request.",
     )
-    lr: float = Field(
-        0.01, gt=0, le=1e38, description="The learning rate that the cosine starts from."
+    lr: float | None = Field(  # type: ignore[assignment]
+        None,
+        gt=0,
+        le=1e38,
+        description="The learning rate that the cosine starts from; 0.01, and less for a small "
+        "request. The push on forgotten samples does not depend on it.",
     )
     unseen: Annotated[str, AfterValidator(_part_or_share)] = Field(
         "held_out",
@@ -81,11 +90,13 @@ class OeuConfig(ProjectedConfig):
     "oeu",
     config=OeuConfig,
     source="the paper in CITATION.cff, calibrated by qunlearn",
-    revision=2,  # 1: the last layer was left alone, and classes forgotten earlier shaped the aim
+    # 1: the last layer was left alone, and classes forgotten earlier shaped the aim
+    revision=3,  # 2: small requests had the whole learning rate; those from 10 % on are the same
 )
 def oeu(job: Job, config: OeuConfig) -> None:
     """Make samples look unseen, and no more: pushed at right angles to the retain gradient."""
-    config = OeuConfig.parse(dict(config) | {"epochs": config.epochs or enough(job.split)})
+    chosen = {"epochs": config.epochs or enough(job.split), "lr": config.lr or gentle(job.split)}
+    config = OeuConfig.parse(dict(config) | chosen)
     unseen = never_seen(job.split, config.unseen)
     job.model.to(job.fabric.device)
     push = Push(job, config, find_aim(job.model, job.split, unseen, config.seed))
@@ -136,6 +147,19 @@ def enough(split: Split) -> int:
     """
     share = len(split.forget) / (len(split.forget) + len(split.retain))
     return max(EPOCHS, round(PER_SHARE * share))
+
+
+def gentle(split: Split) -> float:
+    """The learning rate: what little a small request spoils needs no large steps to recover.
+
+    >>> import qunlearn as qu
+    >>> digits = qu.load_dataset("digits", subset=500)
+    >>> splits = [qu.Split.random(digits, fraction=share) for share in (0.5, 0.1, 0.05, 0.01)]
+    >>> [round(gentle(split), 3) for split in splits]
+    [0.01, 0.01, 0.005, 0.003]
+    """
+    share = len(split.forget) / (len(split.forget) + len(split.retain))
+    return LR * min(max(share / SMALL, LEAST), 1)
 
 
 def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Objective:
@@ -216,7 +240,8 @@ class Push:
             # Divided by a whole batch, however few the samples are: the push on each is the same.
             # Processes average, so the world's size is put back.
             size = self.config.batch_size / self.job.fabric.world_size
-            self.job.fabric.backward(PUSH * (weights * odds).sum() / size)
+            push = PUSH * (LR / (self.config.lr or LR))
+            self.job.fabric.backward(push * (weights * odds).sum() / size)
             self.epoch.append(torch.stack([weights, above]).cpu())
         return {}
 
