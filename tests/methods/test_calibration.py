@@ -17,6 +17,8 @@ from qunlearn.methods import Job, calibration, forget, oeu
 from qunlearn.methods.calibration import PRIOR, Aim, difficulties, find_aim, verdict
 from qunlearn.methods.oeu import (
     BELOW,
+    LEAST,
+    LR,
     ONE_TURN,
     PUSH,
     PUSHES,
@@ -129,6 +131,26 @@ def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
     model.zero_grad()
     push.backward(model, [(0, 0)])
     assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
+
+
+def test_the_push_moves_the_network_as_far_at_any_learning_rate(trained, asked):
+    steps = []
+    for rate in (None, 0.001):
+        model = copy.deepcopy(trained).train()
+        job = Job(model, asked, make_fabric(ComputeConfig()))
+        config = OeuConfig(batch_size=2 * len(asked.forget), lr=rate)
+        push = Push(job, config, find_aim(model, asked, asked.held_out, config.seed))
+        push.backward(model, [(0, 0)])
+        steps.append([(rate or LR) * p.grad for p in model.parameters() if p.grad is not None])
+    for a, b in zip(*steps, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_small_request_takes_smaller_steps(trained, digits):
+    for fraction, rate in ((0.02, LR * LEAST), (0.2, LR)):
+        split = digits.forget_random(fraction)
+        assert forget(trained, split, epochs=1).history[0]["lr"] == pytest.approx(rate)
+        assert forget(trained, split, epochs=1, lr=0.002).history[0]["lr"] == pytest.approx(0.002)
 
 
 def test_nothing_is_pushed_once_the_samples_together_are_down(trained, asked):
