@@ -27,9 +27,7 @@ LR, SMALL, LEAST = 0.01, 0.1, 0.3
 """The learning rate; for requests below the share `SMALL` in proportion, down to `LEAST` of it."""
 
 PUSH = 0.6
-"""How strongly a sample is pushed that is far above its aim, against the retain gradient's one.
-
-With a learning rate of `LR`; with another, the push moves the network as far as with that one."""
+"""How strongly a sample is pushed that is far above its aim, against the retain gradient's one."""
 
 SLACK = 0.2
 """How far above its aim a sample's confidence must be for the whole push; nearer, it fades."""
@@ -48,7 +46,9 @@ PER_SHARE = 30
 """How many epochs a request for everything would take; one for less takes its share of them."""
 
 PUSHES, TURNS = 64, 15
-"""As many forget batches are wanted in all, but no sample has its turn more often for that."""
+"""As many forget batches are wanted in all, but no sample has its turn more often for that.
+
+That is at the learning rate `LR`; a smaller one allows more turns, and takes more."""
 
 ONE_TURN = 0.35
 """How far samples come down, in their mean probability, if each has one turn in every epoch."""
@@ -73,7 +73,7 @@ class OeuConfig(ProjectedConfig):
         gt=0,
         le=1e38,
         description="The learning rate that the cosine starts from; 0.01, and less for a small "
-        "request. The push on forgotten samples does not depend on it.",
+        "request.",
     )
     unseen: Annotated[str, AfterValidator(_part_or_share)] = Field(
         "held_out",
@@ -165,7 +165,8 @@ def gentle(split: Split) -> float:
 def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Objective:
     """What a step learns: retain, and where a forget batch is due, push it down to its aim."""
     retaining = cross_entropy(job.fabric, model, job.loader(job.split.retain, config))
-    rounds = how_often(push.steps, config.epochs or EPOCHS, push.aim.distance(job.split.forget))
+    far = push.aim.distance(job.split.forget)
+    rounds = how_often(push.steps, config.epochs or EPOCHS, config.lr or LR, far)
     both = orthogonal(
         config.projector(job.model),
         retaining,
@@ -185,18 +186,21 @@ def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Obj
     )
 
 
-def how_often(forget_steps: int, epochs: int, distance: float) -> int:
+def how_often(forget_steps: int, epochs: int, lr: float, distance: float) -> int:
     """How many times per epoch each forget sample has its turn.
 
     Args:
         forget_steps: How many forget batches there are.
         epochs: How many epochs.
+        lr: The learning rate.
         distance: How far the samples are above their aims at the start, as a mean probability.
 
-    >>> how_often(14, 5, 0.3), how_often(7, 5, 0.3), how_often(1, 5, 0.3), how_often(14, 5, 0.7)
-    (1, 2, 3, 2)
+    >>> how_often(14, 5, 0.01, 0.3), how_often(7, 5, 0.01, 0.3), how_often(14, 5, 0.01, 0.7)
+    (1, 2, 2)
+    >>> how_often(1, 5, 0.01, 0.3), how_often(1, 5, 0.003, 0.3)
+    (3, 10)
     """
-    few = min(round(PUSHES / epochs / forget_steps), TURNS // epochs)
+    few = min(round(PUSHES / epochs / forget_steps), int(TURNS * (LR / lr) / epochs))
     return max(1, few, round(distance / ONE_TURN))
 
 
@@ -240,8 +244,7 @@ class Push:
             # Divided by a whole batch, however few the samples are: the push on each is the same.
             # Processes average, so the world's size is put back.
             size = self.config.batch_size / self.job.fabric.world_size
-            push = PUSH * (LR / (self.config.lr or LR))
-            self.job.fabric.backward(push * (weights * odds).sum() / size)
+            self.job.fabric.backward(PUSH * (weights * odds).sum() / size)
             self.epoch.append(torch.stack([weights, above]).cpu())
         return {}
 
