@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,14 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "auc": {
             "before": [auc(before, judge) for judge in judges],
             "after": [auc(after, judge) for judge in judges],
-            "between retrains": auc(judges[0], judges[1]) if len(judges) > 1 else None,
+            "between retrains": [auc(one, other) for one, other in combinations(judges, 2)],
         },
         "moved": {
             name: sum(row["moved"][name] for row in rows) / len(rows) for name in ("RA", "TA")
+        },
+        # RA and TA are to move by less than 0.3 points.
+        "by 0.3 or more": {
+            name: sum(abs(row["moved"][name]) >= 0.3 for row in rows) for name in ("RA", "TA")
         },
         "furthest": {
             name: max((row["moved"][name] for row in rows), key=abs) for name in ("RA", "TA")
