@@ -15,7 +15,6 @@ Reference = Annotated[
     Path | None, typer.Option(help="For a run: that of Retrain on the same request.")
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Where the data set's files are now.")]
-
 Image = Annotated[
     bool,
     typer.Option(

@@ -145,8 +145,7 @@ def enough(split: Split) -> int:
     >>> [enough(qu.Split.random(digits, fraction=share)) for share in (0.1, 0.3, 0.5)]
     [5, 9, 15]
     """
-    share = len(split.forget) / (len(split.forget) + len(split.retain))
-    return max(EPOCHS, round(PER_SHARE * share))
+    return max(EPOCHS, round(PER_SHARE * _share(split)))
 
 
 def gentle(split: Split) -> float:
@@ -158,8 +157,11 @@ def gentle(split: Split) -> float:
     >>> [round(gentle(split), 3) for split in splits]
     [0.01, 0.01, 0.005, 0.003]
     """
-    share = len(split.forget) / (len(split.forget) + len(split.retain))
-    return LR * min(max(share / SMALL, LEAST), 1)
+    return LR * min(max(_share(split) / SMALL, LEAST), 1)
+
+
+def _share(split: Split) -> float:
+    return len(split.forget) / (len(split.forget) + len(split.retain))
 
 
 def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Objective:

@@ -154,13 +154,15 @@ def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | Non
 
     def paint(figure: Any) -> None:
         axes = figure.add_subplot()
+        signs = []
         for name, values in known.items():
             if name == BEFORE:
-                axes.barh(places, values, 0.8, fill=False, edgecolor=SOFT, lw=1, ls=":", label=name)
+                drawn = axes.barh(places, values, 0.8, fill=False, edgecolor=SOFT, lw=1, ls=":")
             elif name == RETRAIN:
-                axes.plot(values, places, "|", color=INK, ms=9, mew=2, zorder=3, label=name)
+                (drawn,) = axes.plot(values, places, "|", color=INK, ms=9, mew=2, zorder=3)
             else:
-                axes.barh(places, values, 0.5, color=FORGET, label=name)
+                drawn = axes.barh(places, values, 0.5, color=FORGET)
+            signs.append(drawn)
         axes.set_yticks(places, named)
         axes.get_yticklabels()[sample.truth].set(color=INK, weight="bold")
         axes.set_ylim(len(places) - 0.4, -0.6)  # the first class is on top
@@ -168,9 +170,7 @@ def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | Non
         axes.set_xticks([0, 50, 100], ["0 %", "50 %", "100 %"])
         axes.grid(axis="x")
         axes.spines["left"].set_color(LINE)
-        signs = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-        where: Any = {"loc": "lower center", "bbox_to_anchor": (0.4, 1)}
-        axes.legend([signs[name] for name in known], known, ncols=3, fontsize=8, **where)
+        axes.legend(signs, known, loc="lower center", bbox_to_anchor=(0.4, 1), ncols=3, fontsize=8)
 
     said = ", ".join(f"{name} {values[sample.truth]:.0f} %" for name, values in known.items())
     alt = f"Probabilities of the classes on one forgotten sample, {title}. True class: {said}."
