@@ -27,6 +27,7 @@ def row(path: Path, retrain: Run) -> dict[str, Any]:
     figures = {score: round(run.metrics[score], 2) for score in SCORES}
     return {
         "cell": f"{path.parent.parent.name}/{path.parent.name}/{path.name}",
+        "revision": run.info.get("revision", 1),
         "settings": run.config["settings"],
         **figures,
         "AG": round(average_gap(run.metrics, retrain.metrics), 2),

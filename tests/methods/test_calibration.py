@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,10 +27,12 @@ from qunlearn.methods.oeu import (
     RECENT,
     SLACK,
     TURNS,
+    WRONG,
     OeuConfig,
     Push,
     how_often,
     never_seen,
+    urgency,
 )
 from qunlearn.metrics import margin
 from qunlearn.training import resume
@@ -120,8 +124,10 @@ def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
     model.zero_grad()
     logits = model(torch.cat([batch.images, others.images]))
     odds = margin(logits[: len(batch.labels)], batch.labels)
-    above = odds.detach().sigmoid() - push.aim.margins[batch.index].sigmoid()
-    weights = (above / SLACK).clamp(0, 1) * (1 + above.mean() / BELOW).clamp(0, 1)
+    aims = push.aim.margins[batch.index]
+    above = odds.detach().sigmoid() - aims.sigmoid()
+    weights = torch.tensor(list(map(by_hand, odds.tolist(), aims.tolist())))
+    weights *= (1 + above.mean() / BELOW).clamp(0, 1)
     assert 0 < weights.count_nonzero() < len(weights)
     (PUSH * (weights * odds).sum() / config.batch_size).backward()
     expected = [p.grad for p in model.parameters() if p.grad is not None]
@@ -131,6 +137,28 @@ def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
     model.zero_grad()
     push.backward(model, [(0, 0)])
     assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
+
+
+def by_hand(odds, aim):
+    """How hard a sample is pushed, one by one."""
+    far = [(1 / (1 + math.exp(-odds)) - 1 / (1 + math.exp(min(-aim, 700)))) / SLACK]
+    if -math.inf < aim < 0:
+        far.append((odds - aim) / WRONG)
+    return min(max(0, *far), 1)
+
+
+ODDS = st.floats(-30, 30)
+
+
+@given(ODDS, ODDS, ODDS | st.just(-math.inf))
+def test_the_farther_above_its_aim_the_harder_a_sample_is_pushed(one, other, aim):
+    low, high = sorted((one, other))
+    exactly = partial(torch.tensor, dtype=torch.double)
+    found = urgency(exactly([low, high]), exactly([aim, aim]))
+    expected = exactly([by_hand(low, aim), by_hand(high, aim)])
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    assert found[0] <= found[1]
+    assert low > aim or found[0] == 0
 
 
 def test_a_small_request_takes_smaller_steps(trained, digits):

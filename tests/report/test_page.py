@@ -214,13 +214,16 @@ def test_a_run_beside_retrain(runs):
     text = read(report_run(runs / "oeu", reference=runs / "retrain")).text
     for words in ("Did the model forget?", "How far from Retrain", "line: Retrain", "digits"):
         assert words in text
+    assert "the line is near Retrain's" in text
     assert f"qunlearn forget --config {runs / 'oeu' / 'config.toml'} --out NEW" in text
 
 
 def test_a_run_alone_says_what_is_missing(runs):
     text = read(report_run(runs / "oeu")).text
     assert "There is no retrained model to compare with" in text
-    assert "How far from Retrain" not in text
+    for words in ("How far from Retrain", "near Retrain's", "Retrain's line"):
+        assert words not in text
+    assert "lr=0.01" in text  # which nobody gave
     assert "the one that changed most, not a typical one" in text
 
 

@@ -32,6 +32,9 @@ PUSH = 0.6
 SLACK = 0.2
 """How far above its aim a sample's confidence must be for the whole push; nearer, it fades."""
 
+WRONG = 8.0
+"""The same in log-odds, for a sample whose aim is to be wrong."""
+
 BELOW = 0.05
 """How far all together may go below their aims, in the mean, before no sample is pushed at all."""
 
@@ -91,11 +94,13 @@ class OeuConfig(ProjectedConfig):
     config=OeuConfig,
     source="the paper in CITATION.cff, calibrated by qunlearn",
     # 1: the last layer was left alone, and classes forgotten earlier shaped the aim
-    revision=3,  # 2: small requests had the whole learning rate; those from 10 % on are the same
+    # 2: small requests had the whole learning rate; 3: every push went by probability alone
+    revision=4,
 )
 def oeu(job: Job, config: OeuConfig) -> None:
     """Make samples look unseen, and no more: pushed at right angles to the retain gradient."""
     chosen = {"epochs": config.epochs or enough(job.split), "lr": config.lr or gentle(job.split)}
+    job.found["chosen"] = chosen
     config = OeuConfig.parse(dict(config) | chosen)
     unseen = never_seen(job.split, config.unseen)
     job.model.to(job.fabric.device)
@@ -206,6 +211,25 @@ def how_often(forget_steps: int, epochs: int, lr: float, distance: float) -> int
     return max(1, few, round(distance / ONE_TURN))
 
 
+def urgency(odds: Tensor, aim: Tensor) -> Tensor:
+    """How hard each sample is to be pushed: 0 at its aim and below it, 1 far above.
+
+    That goes by probability. But wrong answers of 1 % and of 0.001 % are alike as probabilities,
+    and not to an attack that looks at log-odds: a sample that is to be wrong is pushed by these,
+    too. (One of which nothing is to be left has no log-odds to come down to.)
+
+    Args:
+        odds: The log-odds of the truth, by sample.
+        aim: Those that they are to come down to.
+
+    >>> urgency(torch.tensor([2.0, 2.0, -2.0, -2.0]), torch.tensor([1.0, 3.0, -6.0, -torch.inf]))
+    tensor([0.7487, 0.0000, 0.5837, 0.5960])
+    """
+    far = (odds.sigmoid() - aim.sigmoid()) / SLACK
+    wrong = (aim < 0) & aim.isfinite()
+    return torch.where(wrong, torch.maximum(far, (odds - aim) / WRONG), far).clamp(0, 1)
+
+
 class Push:
     """The backward pass on forget batches: the log-odds of the truth go down to their aim.
 
@@ -240,9 +264,10 @@ class Push:
             with keeping_statistics(model):
                 logits = model(torch.cat([images, among]))[: len(labels)]
             odds = margin(logits.float(), labels)
-            above = odds.detach().sigmoid() - self.aim.margins[batch.index].sigmoid().to(odds)
+            aim = self.aim.margins[batch.index].to(odds)
+            above = odds.detach().sigmoid() - aim.sigmoid()
             self.recently = torch.cat([self.recently, above.cpu()])[-self.recent :]
-            weights = (above / SLACK).clamp(0, 1) * (1 + self.recently.mean() / BELOW).clamp(0, 1)
+            weights = urgency(odds.detach(), aim) * (1 + self.recently.mean() / BELOW).clamp(0, 1)
             # Divided by a whole batch, however few the samples are: the push on each is the same.
             # Processes average, so the world's size is put back.
             size = self.config.batch_size / self.job.fabric.world_size

@@ -32,6 +32,7 @@ from qunlearn.report.sections import (
     network_of,
     opening,
     score_tiles,
+    settings_of,
     tile,
     tiles,
 )
@@ -93,7 +94,7 @@ def report_comparison(path: Path, *, data_dir: Path | None = None, image: bool =
         conflict_section(conflicts),
         again_section(
             f"qunlearn compare --config {shlex.quote(str(path / CONFIG))} --out NEW",
-            settings,
+            settings | {name: settings_of(run) for name, run in runs.items()},
             {"seeds": "0" if content["seeds"] == 1 else f"0 to {content['seeds'] - 1}"}
             | next(map(network_of, runs.values()), {})
             | facts_of(info),
@@ -213,7 +214,7 @@ def _outputs(
     one, words = sample_panels(split, found, before, retrain, image=image)
     shown = join(
         confidence_section(sure, retrain is not None, before is not None),
-        answers_section(spread, one, words),
+        answers_section(spread, one, words, retrain is not None),
     )
     return shown, [*sure, *spread, *one]
 

@@ -38,6 +38,7 @@ from qunlearn.report.sections import (
     network_of,
     opening,
     score_tiles,
+    settings_of,
     tile,
     tiles,
 )
@@ -95,12 +96,12 @@ def report_run(
         section("The figures", _figures(metrics), _told(metrics), _parts(metrics)),
         _bars_section(bars),
         confidence_section(sure, retrain is not None, any(f.title == BEFORE for f in sure)),
-        answers_section(spread, one, words),
+        answers_section(spread, one, words, retrain is not None),
         conflict_section(conflicts),
         bits_section(run.audits.get("bits")),
         again_section(
             f"qunlearn forget --config {shlex.quote(str(path / CONFIG))} --out NEW",
-            {name: run.config["settings"]},
+            {name: settings_of(run)},
             {
                 "forgotten from": run.config["run"],
                 "seed": run.config["settings"].get("seed", 0),

@@ -108,14 +108,21 @@ NO_BEFORE = (
 )
 
 
-def answers_section(figures: Iterable[Drawn], one: Iterable[Drawn], words: str) -> Safe:
+def answers_section(
+    figures: Iterable[Drawn], one: Iterable[Drawn], words: str, retrain: bool
+) -> Safe:
     """How the answer is spread over the classes.
 
     Args:
         figures: On all forgotten samples.
         one: On one of them.
         words: Which one it is, and what to look for.
+        retrain: Whether a Retrain's line is there, too.
     """
+    good = (
+        " Good: the line is near Retrain's; much flatter than Retrain's means that the model was "
+        "made too unsure of them."
+    )
     shown, single = panels(figures), panels(one)
     return section(
         "How the answer on a forgotten sample is spread",
@@ -123,8 +130,8 @@ def answers_section(figures: Iterable[Drawn], one: Iterable[Drawn], words: str) 
         and tag(
             "p",
             "The model's probabilities on the forgotten samples, first choice first, averaged over "
-            "all of them. A steep line is a sure answer. Good: the line is near Retrain's; much "
-            "flatter than Retrain's means that the model was made too unsure of them.",
+            "all of them. A steep line is a sure answer.",
+            good if retrain else "",
         ),
         shown,
         single
@@ -179,6 +186,11 @@ def again_section(
 
 def _spelt(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """A run's settings, with those that were left to the method."""
+    return {**run.config["settings"], **run.metrics.get("chosen", {})}
 
 
 def network_of(run: Run) -> dict[str, object]:
