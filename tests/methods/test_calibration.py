@@ -164,8 +164,31 @@ def test_the_farther_above_its_aim_the_harder_a_sample_is_pushed(one, other, aim
 def test_a_small_request_takes_smaller_steps(trained, digits):
     for fraction, rate in ((0.02, LR * LEAST), (0.2, LR)):
         split = digits.forget_random(fraction)
-        assert forget(trained, split, epochs=1).history[0]["lr"] == pytest.approx(rate)
-        assert forget(trained, split, epochs=1, lr=0.002).history[0]["lr"] == pytest.approx(0.002)
+        result = forget(trained, split, epochs=1)
+        assert result.found["chosen"] == {"lr": pytest.approx(rate)}
+        assert result.config.lr == pytest.approx(rate)
+        assert forget(trained, split, epochs=1, lr=0.002).config.lr == 0.002
+
+
+def test_more_epochs_bring_more_turns_and_fewer_bring_no_fewer(trained, asked):
+    """Without one of these, raising --epochs would be no remedy."""
+
+    def turns(epochs):
+        pushes = []
+        backward = Push.backward
+
+        def counting(self, model, batches):
+            pushes.extend(batches)
+            return backward(self, model, batches)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Push, "backward", counting)
+            forget(trained, asked, epochs=epochs)
+        return len(pushes)
+
+    usual = turns(oeu.EPOCHS)
+    assert turns(3 * oeu.EPOCHS) == 3 * usual
+    assert turns(1) >= usual / 2
 
 
 def test_nothing_is_pushed_once_the_samples_together_are_down(trained, asked):
@@ -255,54 +278,88 @@ def test_it_lands_near_its_aim_and_keeps_the_rest(trained, asked):
     assert sure(result.model, asked.retain) > sure(trained, asked.retain) - 5
 
 
+told = partial(verdict, remedy="try X")
+
+
+def aimed_at(margins, asked):
+    before = torch.full(asked.forget.shape, 0.99)
+    return Aim(margins, 300, variance=0.15, before=before, random=False)
+
+
 @pytest.mark.parametrize(
     ("shift", "state", "words"),
     [
         (0.0, "reached", "The aim is reached"),
-        (9.0, "short", "raise --epochs"),
+        (9.0, "short", "not reached within 3 epochs; try X: "),
         (-9.0, "too far", "went too far"),
     ],
 )
 def test_the_verdict_says_where_it_landed(shift, state, words, asked):
     margins = torch.full((len(asked.data),), torch.nan)
     margins[asked.forget] = torch.linspace(-3, 3, len(asked.forget))
-    before = torch.full((len(asked.forget),), 0.99)
-    aim = Aim(margins, 300, variance=0.15, before=before, random=False)
-    found = verdict(aim, asked, margins[asked.forget] + shift, [30.0, 1.9, 2.1], 1.0)
+    aim = aimed_at(margins, asked)
+    found = told(aim, asked, margins[asked.forget] + shift, [30.0, 1.9, 2.1], 1.0)
     assert found["state"] == state
     assert (found["down"], found["epochs"]) == (2, 3)
-    assert ("down in epoch 2 of 3; the others" in found["sentence"]) == (state != "short")
+    rest = ", and came up again." if state == "short" else "; the others let the rest recover."
+    assert f"down in epoch 2 of 3{rest}" in found["sentence"]
     assert words in found["sentence"]
     assert "no random share" in found["sentence"]
-    late = verdict(aim, asked, margins[asked.forget], [30.0, 0.0], 1.0)
+    late = told(aim, asked, margins[asked.forget], [30.0, 0.0], 1.0)
     assert "down in epoch 2 of 2. " in late["sentence"]
-    never = verdict(aim, asked, margins[asked.forget], [30.0, 9.0], 1.0)
+    never = told(aim, asked, margins[asked.forget], [30.0, 9.0], 1.0)
     assert never["down"] is None
-    assert "down in epoch" not in never["sentence"]
+    assert "stopped after 2 epochs, in none of which" in never["sentence"]
     unlearned = replace(aim, before=aim.confidences[asked.forget])
-    known = verdict(unlearned, asked, aim.before.logit(), [0.0], 1.0)
+    known = told(unlearned, asked, aim.before.logit(), [0.0], 1.0)
     assert "little to forget: before, it was 50.0 % sure" in known["sentence"]
-    scattered = verdict(replace(aim, variance=1e3), asked, margins[asked.forget], [0.0], 1.0)
+    scattered = told(replace(aim, variance=1e3), asked, margins[asked.forget], [0.0], 1.0)
     assert "So few samples tell little: before" in scattered["sentence"]
-    sharpened = verdict(aim, asked, margins[asked.forget], [0.0], 1.234)
+    sharpened = told(aim, asked, margins[asked.forget], [0.0], 1.234)
     assert sharpened["sharpened"] == 1.234
     assert "multiplied by 1.23" in sharpened["sentence"]
     assert "multiplied" not in late["sentence"]
+
+
+@pytest.mark.parametrize(("left", "state"), [(1.0, "short"), (0.3, "short"), (0.2, "reached")])
+def test_chance_excuses_no_push_that_went_but_part_of_the_way(left, state, asked):
+    margins = torch.full((len(asked.data),), torch.nan)
+    margins[asked.forget] = torch.full((len(asked.forget),), 0.6).logit()
+    aim = Aim(margins, 10, variance=9.0, before=torch.full(asked.forget.shape, 0.9), random=True)
+    now = torch.full(asked.forget.shape, 0.6 + 0.3 * left).logit()
+    found = told(aim, asked, now, [0.0], 1.0)
+    assert found["chance"] > 100
+    assert found["state"] == state
+
+
+def test_the_verdict_has_the_log_odds_of_samples_that_were_to_be_wrong(asked):
+    margins = torch.full((len(asked.data),), torch.nan)
+    margins[asked.forget] = 1.0
+    assert "wrong" not in told(aimed_at(margins, asked), asked, margins[asked.forget], [0.0], 1.0)
+    margins[asked.forget[:3]] = torch.tensor([-torch.inf, -4.0, -6.0])
+    now = torch.full(asked.forget.shape, -2.0)
+    now[2] = -3.0
+    found = told(aimed_at(margins, asked), asked, now, [0.0], 1.0)
+    assert found["wrong"] == {"samples": 2, "aimed": -5.0, "reached": -2.5}
 
 
 def test_chance_is_what_the_spread_of_unseen_samples_leaves_open(trained, asked, digits):
     aim = find_aim(trained, asked, asked.held_out, seed=0)
     labels = asked.data.labels
     unseen = margin(predict(trained, asked.data, asked.held_out), labels[asked.held_out]).sigmoid()
-    spread = float(unseen.std(correction=0))
+    # Two of which nothing is known beside them: they may as well be all right as all wrong.
+    spread = (float(((unseen - unseen.mean()) ** 2).sum() + 2 / 4) / (len(unseen) + 2)) ** 0.5
     for count in (1, 10, len(asked.forget)):  # one sample alone leaves everything open
         few = digits.forget_ids([asked.data.ids[i] for i in asked.forget[:count].tolist()])
-        found = verdict(aim, few, aim.margins[few.forget], [0.0], 1.0)
+        found = told(aim, few, aim.margins[few.forget], [0.0], 1.0)
         wanted = 196 * spread * (1 / count + 1 / len(unseen)) ** 0.5
         assert found["chance"] == pytest.approx(wanted, rel=1e-4)
     gone = digits.forget_class(3)
     aim = find_aim(trained, gone, gone.held_out, seed=0)
-    assert verdict(aim, gone, torch.full((len(gone.forget),), -9.0), [0.0], 1.0)["chance"] == 0
+    found = told(aim, gone, torch.full((len(gone.forget),), -9.0), [0.0], 1.0)
+    assert found["chance"] == 0
+    assert "of a class that it never saw it would not be sure at all." in found["sentence"]
+    assert "unseen samples" not in found["sentence"]
 
 
 def test_classes_that_are_gone_show_nothing_to_later_requests(digits):
@@ -313,7 +370,7 @@ def test_classes_that_are_gone_show_nothing_to_later_requests(digits):
             rows = getattr(split, part)
             assert torch.equal(never_seen(split, part), rows[labels[rows] != 3])
     few = replace(gone, held_out=gone.held_out[labels[gone.held_out] == 3])
-    with pytest.raises(UserError, match="no held-out samples"):
+    with pytest.raises(UserError, match="'held_out' has 0 of retained classes"):
         never_seen(few, "held_out")
 
 
@@ -322,8 +379,11 @@ def test_without_unseen_samples_the_remedy_is_said(trained, digits):
     ids = [data.ids[int(row)] for row in digits.train]
     split = Split.make(data, held_out=[], trained_on=ids).forget_random(0.1)
     assert not len(split.held_out)
-    with pytest.raises(UserError, match=r"no held-out samples.*unseen=test"):
+    with pytest.raises(UserError, match=r"'held_out' has 0 .*; use --set unseen=test:0\.2 or"):
         forget(trained, split, epochs=1)
+    for few in ("test:0.01", "test:0.001"):
+        with pytest.raises(UserError, match=rf"'{few}' has [40] .*; use --set unseen=test:0\.2 or"):
+            forget(trained, split, epochs=1, unseen=few)
     assert forget(trained, split, epochs=1, batch_size=60, unseen="test").found["calibration"]
     some = never_seen(split, "test:0.2")
     assert len(some) == round(0.2 * len(split.test))
@@ -336,5 +396,5 @@ def test_without_unseen_samples_the_remedy_is_said(trained, digits):
             forget(trained, split, unseen=wrong)
     blind = replace(split, test=split.test[:0])
     for unseen in ("held_out", "test"):
-        with pytest.raises(UserError, match="use --uncalibrated, or a run that has some"):
+        with pytest.raises(UserError, match="use --uncalibrated, or a run that has more"):
             forget(trained, blind, epochs=1, unseen=unseen)

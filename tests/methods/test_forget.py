@@ -1,6 +1,7 @@
 """Forgetting as a whole: all methods on digits, the ablations, requests one after another."""
 
 import copy
+import dataclasses
 import shutil
 
 import plain_net
@@ -12,11 +13,13 @@ from methods.conftest import fresh
 from qunlearn.data import Split
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import all_methods, forget
+from qunlearn.methods.base import methods
 from qunlearn.methods.config import ForgetConfig
 from qunlearn.methods.forget import forget_run
 from qunlearn.quant import QuantSpec, known_quantizers, quantize
 from qunlearn.store.run import AnotherRun, Run
 from qunlearn.store.weights import read_tensors
+from qunlearn.training import resume
 from qunlearn.training.adopt import adopt_run
 from qunlearn.training.checkpoint import load
 from qunlearn.training.config import AdoptConfig, TrainConfig
@@ -116,14 +119,38 @@ def first(run_folder, tmp_path_factory) -> Run:
 def test_a_run_that_has_forgotten_says_so_in_its_manifest(first, run_folder):
     split = split_of(first)
     assert [request.kind for request in split.requests] == ["random"]
-    assert Run.open(run_folder).config["batch_size"] == first.config["settings"]["batch_size"]
+    settings = first.config["settings"]
+    assert settings["momentum"] == Run.open(run_folder).config["momentum"]
+    assert settings["batch_size"] == 64  # that OEU's strength was settled on, not the network's 50
     assert first.info["method"] == "oeu"
     assert first.info["origin"] == Run.open(run_folder).info["model_sha256"]
-    found = {name: first.metrics[name] for name in ("before", "calibration")}
+    found = {name: first.metrics[name] for name in ("before", "calibration", "chosen")}
+    assert found["chosen"] == {"lr": 0.01}
     assert {**evaluate_run(first.path), **found} == first.metrics
     assert first.metrics["before"] == evaluate(load(run_folder), split)
     assert set(first.metrics["parts"]) == {"retain", "forget", "held_out", "test"}
     load(first.path)
+
+
+def test_a_run_of_an_earlier_version_of_the_method_is_not_gone_on_with(trained, asked, tmp_path):
+    def made(revision):
+        now = dataclasses.replace(methods["oeu"], revision=revision)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(methods._entries, "oeu", now)
+            patch.setattr(resume, "EVERY", 0)
+            patch.setattr(resume, "SHARE", 1e9)
+            return forget(trained, asked, epochs=2, checkpoint=tmp_path / "checkpoint")
+
+    made(8)
+    with pytest.raises(UserError, match="an earlier version of the method"):
+        made(9)
+
+
+def test_settings_of_other_methods_are_told_from_unknown_ones(trained, asked):
+    with pytest.raises(UserError, match="'unseen': other methods have it, such as oeu; leave it"):
+        forget(trained, asked, "oeu-paper", unseen="test")
+    with pytest.raises(UserError, match="'alhpa': did you mean 'alpha'"):
+        forget(trained, asked, "oeu-paper", alhpa=1)
 
 
 def test_requests_come_one_after_another(first, tmp_path):

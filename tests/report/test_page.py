@@ -206,6 +206,7 @@ def test_a_comparison_with_cells_shows_their_outputs(runs, tmp_path):
     for words in ("How sure of the truth", "forgotten sample is spread", "in conflict", "torch"):
         assert words in text
     assert "the bar of the true class ends near Retrain's mark" in text
+    assert "lr=0.01" in text  # which oeu chose
     names = {path.stem.partition("-")[0] for path in (folder / "figures").iterdir()}
     assert names == {"gaps", "runtime", "confidence", "answers", "sample", "conflict"}
 
@@ -225,6 +226,16 @@ def test_a_run_alone_says_what_is_missing(runs):
         assert words not in text
     assert "lr=0.01" in text  # which nobody gave
     assert "the one that changed most, not a typical one" in text
+
+
+def test_a_class_that_is_gone_is_to_look_like_its_own_test_samples(run_folder, tmp_path):
+    asked = {"run": run_folder, "classes": ["3"], "method": "oeu", "epochs": 1, "threads": 1}
+    run = forget_run(ForgetConfig.parse(asked), tmp_path / "class")
+    text = read(report_run(run.path)).text
+    assert "like the part “test, forgotten classes”" in text
+    assert "whose class is gone, all are at the left" in text
+    gone = run.metrics["parts"]["test_forgotten"]
+    assert f"on unseen ones {100 * gone['confidence']:.1f} %" in text
 
 
 def test_an_image_is_shown_only_while_it_is_asked_for(runs):

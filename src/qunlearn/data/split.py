@@ -380,7 +380,7 @@ class Split:
         if not ids:
             raise UserError(
                 f"There is nothing to forget: {told} matches no sample that is trained on and not "
-                "yet forgotten."
+                "yet forgotten; ask for others."
             )
         if len(ids) == len(self.retain):
             raise UserError(

@@ -56,7 +56,11 @@ class MethodConfig(Config):
 
 
 class SgdConfig(OptimizerConfig, MethodConfig):
-    """The settings of methods that train."""
+    """The settings of methods that train; by default some stay as the network is used to."""
+
+    inherits: ClassVar[frozenset[str]] = frozenset(
+        {"batch_size", "momentum", "weight_decay", "augment"}
+    )
 
 
 @dataclass(frozen=True)

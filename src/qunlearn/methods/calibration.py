@@ -29,6 +29,12 @@ MEMBERS = 500
 CLOSE = 0.02
 """How near to its aim the mean confidence must come where chance leaves no more room."""
 
+REST = 1 / 4
+"""How much of the way may be left at most, however much room chance leaves: the aim is known."""
+
+UNKNOWN = 2
+"""As many samples of which nothing is known count beside the unseen ones, which may be few."""
+
 LEARNING = 0.45
 """The errors on unseen samples grow as this power of how much less data there is to learn from."""
 
@@ -44,7 +50,7 @@ class Aim:
         margins: The log-odds of the true class that each sample of the data set is to come down to;
             -∞ where its class is gone as a whole; NaN for samples that are not forgotten.
         unseen: How many unseen samples it was learned from.
-        variance: That of the network's confidence in them.
+        variance: That of the network's confidence in such samples.
         before: How sure the network was of each sample to be forgotten, in their order.
         random: Whether the request is a random share, for which unseen samples are the right model.
     """
@@ -100,7 +106,8 @@ def find_aim(model: nn.Module, split: Split, unseen: Tensor, seed: int) -> Aim:
             own = _matched(hard[split.forget[rows]], hard[own_members], expected)
         weight = count / (count + PRIOR)
         margins[split.forget[rows]] = weight * own + (1 - weight) * everything[rows]
-    variance = float(reference[unseen].sigmoid().var(correction=0))
+    spread = float(reference[unseen].sigmoid().var(correction=0))
+    variance = (len(unseen) * spread + UNKNOWN / 4) / (len(unseen) + UNKNOWN)
     before = margin(predict(model, split.data, split.forget), labels[split.forget]).sigmoid()
     random = split.requests[-1].kind == "random"
     return Aim(margins, len(unseen), variance, before, random)
@@ -154,7 +161,7 @@ def _matched(values: Tensor, among: Tensor, target: Tensor) -> Tensor:
 
 
 def verdict(
-    aim: Aim, split: Split, now: Tensor, course: Sequence[float], sharpened: float
+    aim: Aim, split: Split, now: Tensor, course: Sequence[float], sharpened: float, remedy: str
 ) -> dict[str, Any]:
     """What was aimed at, what was reached, when, and how sure that is.
 
@@ -164,23 +171,29 @@ def verdict(
         now: The truth's log-odds of the forgotten samples now.
         course: By how many points they were above their aims in each epoch.
         sharpened: By what the logits were multiplied in the end.
+        remedy: What to do if the aim is not reached.
 
     Returns:
         `state`, one of "reached", "short" and "too far"; the mean confidence in the truth that was
         `aimed` at and `reached`, in percent, and that `before`; by how much the two may differ by
-        chance (95 %), since both the forgotten and the unseen samples are few; in which of the
-        `epochs` they were `down` for the first time, if ever; by what all logits were multiplied
-        (`sharpened`); a `sentence` that says all this.
+        chance (95 %), since both the forgotten and the unseen samples are few; of the samples that
+        were to be `wrong`, how many they are, and the mean log-odds aimed at and reached; whether
+        whole classes are `gone`, and nothing else; in which of the `epochs` they were `down` for
+        the first time, if ever; by what all logits were multiplied (`sharpened`); the `remedy`; a
+        `sentence` that says all this.
     """
-    wanted, found = aim.confidences[split.forget], now.sigmoid()
+    margins = aim.margins[split.forget]
+    wanted, found = margins.sigmoid(), now.sigmoid()
     few = 1 / len(found) + 1 / aim.unseen
     # Of a class that is gone as a whole, it is certain what is to be left.
-    uncertain = float((aim.margins[split.forget] > -torch.inf).double().mean())
+    uncertain = float((margins > -torch.inf).double().mean())
     chance = 1.96 * math.sqrt(uncertain * aim.variance * few)
     excess = float(found.mean() - wanted.mean())
+    way = float(aim.before.mean() - wanted.mean())
     # Where nothing is left to chance, some confidence still is: of a class that is gone, say.
-    close = abs(excess) <= max(chance, CLOSE)
-    state = "reached" if close else "short" if excess > 0 else "too far"
+    short = excess > max(CLOSE, min(chance, REST * way))
+    state = "short" if short else "too far" if -excess > max(CLOSE, chance) else "reached"
+    wrong = (margins < 0) & margins.isfinite()
     result = {
         "state": state,
         "aimed": 100 * float(wanted.mean()),
@@ -190,37 +203,50 @@ def verdict(
         "samples": len(found),
         "unseen": aim.unseen,
         "random": aim.random,
+        "gone": not uncertain,
         "epochs": len(course),
         "down": next((i for i, above in enumerate(course, 1) if above <= 100 * CLOSE), None),
         "sharpened": sharpened,
+        "remedy": remedy,
     }
+    if wrong.any():
+        odds = {"aimed": float(margins[wrong].mean()), "reached": float(now[wrong].mean())}
+        result["wrong"] = {"samples": int(wrong.sum()), **odds}
     return {**result, "sentence": sentence(result)}
 
 
 def sentence(found: Mapping[str, Any]) -> str:
     """A verdict in words."""
+    epochs = "1 epoch" if found["epochs"] == 1 else f"{found['epochs']} epochs"
     said = {
         "reached": "The aim is reached",
-        "short": "The aim is not reached within the epochs given; raise --epochs",
+        "short": f"The aim is not reached within {epochs}; {found['remedy']}",
         "too far": "It went too far: the samples look less known than unseen ones do",
     }[found["state"]]
+    said += f": the network is {found['reached']:.1f} % sure of the truth on what it was to forget"
     said += (
-        f": the network is {found['reached']:.1f} % sure of the truth on what it was to forget; "
-        f"of samples it never saw it would be {found['aimed']:.1f} % (± {found['chance']:.1f} by "
-        f"chance, from {found['unseen']:,} unseen samples)."
+        "; of a class that it never saw it would not be sure at all."
+        if found["gone"]
+        else f"; of samples it never saw it would be {found['aimed']:.1f} % "
+        f"(± {found['chance']:.1f} by chance, from {found['unseen']:,} unseen samples)."
     )
     if found["before"] - found["aimed"] <= 100 * CLOSE:
         said += f" But there was little to forget: before, it was {found['before']:.1f} % sure."
     elif found["before"] - found["aimed"] <= found["chance"]:
         said += f" So few samples tell little: before, it was {found['before']:.1f} % sure."
-    elif found["state"] != "short" and found["down"]:
+    if found["down"]:
         said += f" The samples were down in epoch {found['down']} of {found['epochs']}"
-        said += "; the others let the rest recover." if found["down"] < found["epochs"] else "."
+        if found["state"] == "short":
+            said += ", and came up again."
+        else:
+            said += "; the others let the rest recover." if found["down"] < found["epochs"] else "."
+    else:
+        said += f" It stopped after {epochs}, in none of which they came within 2 points of that."
     if found["sharpened"] > 1.02:
         said += (
             f" It had become less sure of everything; its last layer was multiplied by "
             f"{found['sharpened']:.2f} for that, which changes no decision."
         )
-    if not found["random"]:
+    if not found["random"] and not found["gone"]:
         said += " The request is no random share; unseen samples are the best model there is."
     return said

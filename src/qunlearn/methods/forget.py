@@ -17,7 +17,7 @@ from torch import nn
 
 from qunlearn.data import Loader, Split, read_ids
 from qunlearn.errors import Failure, UserError, unknown
-from qunlearn.methods.base import Job, Method, MethodConfig
+from qunlearn.methods.base import Job, Method, MethodConfig, methods
 from qunlearn.methods.config import WAYS, ForgetConfig, RequestConfig
 from qunlearn.methods.find import find_method
 from qunlearn.methods.recipe import builder, check_start, inherited, recipe_of
@@ -108,7 +108,7 @@ def forget(
 
     keepers = []
     if checkpoint:
-        made = (method, config, split.forget, split.retain)
+        made = (method, chosen.revision, config, split.forget, split.retain)
         keepers = [Keeper(checkpoint, fingerprint(model, *made))]
     started = time.perf_counter()
     job = Job(
@@ -135,6 +135,7 @@ def forget(
     seconds = time.perf_counter() - started - sum(job.watching)
     seconds += sum(keeper.seconds_before for keeper in keepers)
     found = {**job.found, **split.duplicates_told(), **split.elsewhere_told()}
+    config = config.model_copy(update=job.found.get("chosen", {}))
     return Forgotten(model.eval(), history, config, seconds, found)
 
 
@@ -254,8 +255,14 @@ def asked(split: Split, request: RequestConfig) -> Split:
 def settings_of(method: Method, values: Mapping[str, Any]) -> MethodConfig:
     """The settings, checked against the method's own."""
     for name in values:
-        if name not in method.config.model_fields:
-            raise unknown(f"setting of {method.name},", name, method.config.model_fields)
+        if name in method.config.model_fields:
+            continue
+        if owners := [other for other in methods if name in methods[other].config.model_fields]:
+            raise UserError(
+                f"Unknown setting of {method.name}, {name!r}: other methods have it, such as "
+                f"{owners[-1]}; leave it out."
+            )
+        raise unknown(f"setting of {method.name},", name, method.config.model_fields)
     return method.config.parse(values)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import AfterValidator, Field
@@ -41,6 +41,9 @@ BELOW = 0.05
 RECENT = 256
 """Over how many samples at most, those pushed last, that mean is taken."""
 
+FEWEST = 10
+"""Fewer unseen samples than these show nothing."""
+
 PUSHED, ABOVE, RECENTLY = "pushed", "above", "recently"
 
 EPOCHS = 5
@@ -59,13 +62,16 @@ ONE_TURN = 0.35
 
 def _part_or_share(named: str) -> str:
     if not re.fullmatch(r"(held_out|test)(:0?\.\d+)?", named):
-        raise ValueError("choose held_out, test, or a share of either, as test:0.2")
+        raise ValueError("choose held_out, test, or a share of either below 1, as test:0.2")
     return named
 
 
 class OeuConfig(ProjectedConfig):
     """The settings of calibrated OEU; none of them needs to be chosen."""
 
+    # How strongly a batch pushes goes by its size, and by how many there are.
+    inherits: ClassVar[frozenset[str]] = ProjectedConfig.inherits - {"batch_size"}
+    batch_size: int = Field(64, ge=1, description="The most samples in one step.")
     epochs: int | None = Field(  # type: ignore[assignment]
         None,
         ge=1,
@@ -99,9 +105,11 @@ class OeuConfig(ProjectedConfig):
 )
 def oeu(job: Job, config: OeuConfig) -> None:
     """Make samples look unseen, and no more: pushed at right angles to the retain gradient."""
-    chosen = {"epochs": config.epochs or enough(job.split), "lr": config.lr or gentle(job.split)}
+    usual = {"epochs": enough(job.split), "lr": gentle(job.split)}
+    chosen = {name: value for name, value in usual.items() if getattr(config, name) is None}
     job.found["chosen"] = chosen
     config = OeuConfig.parse(dict(config) | chosen)
+    slow = config.lr is not None and config.lr < usual["lr"]
     unseen = never_seen(job.split, config.unseen)
     job.model.to(job.fabric.device)
     push = Push(job, config, find_aim(job.model, job.split, unseen, config.seed))
@@ -117,7 +125,8 @@ def oeu(job: Job, config: OeuConfig) -> None:
     factor = restore_sharpness(job.model, job.split, unseen, expected)
     forget, data = job.split.forget, job.split.data
     now = margin(predict(job.model, data, forget), data.labels[forget])
-    job.found["calibration"] = verdict(push.aim, job.split, now, course, factor)
+    remedy = "leave lr out" if slow else f"try --epochs {3 * len(course)}"
+    job.found["calibration"] = verdict(push.aim, job.split, now, course, factor, remedy)
 
 
 def never_seen(split: Split, named: str) -> Tensor:
@@ -125,21 +134,27 @@ def never_seen(split: Split, named: str) -> Tensor:
 
     Those of a class that is forgotten as a whole, now or before, show nothing.
     """
-    parts = {"held_out": split.held_out, "test": split.test}
+    rows, useful = _unseen(split, named)
+    if len(rows) >= FEWEST and len(useful):
+        return useful
+    others = [way for way in ("held_out", "test:0.2", "test") if len(_unseen(split, way)[1])]
+    better = [f"--set unseen={way}" for way in others if len(_unseen(split, way)[0]) >= FEWEST]
+    raise UserError(
+        f"It takes {FEWEST} unseen samples or more to show what unseen data looks like, and "
+        f"{named!r} has {len(useful)} of retained classes; use "
+        f"{' or '.join([*better[:1], '--uncalibrated'])}, or a run that has more."
+    )
+
+
+def _unseen(split: Split, named: str) -> tuple[Tensor, Tensor]:
+    """The samples that are named, and those of them whose class is still retained."""
     name, _, share = named.partition(":")
-    rows = parts[name]
+    rows = {"held_out": split.held_out, "test": split.test}[name]
     if share:
         chosen = shuffled([split.data.ids[row] for row in rows.tolist()], "unseen")
         rows = rows[sorted(chosen[: round(float(share) * len(rows))])]
     labels = split.data.labels
-    rows = rows[torch.isin(labels[rows], labels[split.retain])]
-    if not len(rows):
-        others = [f"--set unseen={other}" for other, part in parts.items() if len(part)]
-        raise UserError(
-            f"There are no {named.replace('_', '-')} samples to show what unseen data looks like; "
-            f"use {' or '.join([*others, '--uncalibrated'])}, or a run that has some."
-        )
-    return rows
+    return rows, rows[torch.isin(labels[rows], labels[split.retain])]
 
 
 def enough(split: Split) -> int:
@@ -162,7 +177,7 @@ def gentle(split: Split) -> float:
     >>> [round(gentle(split), 3) for split in splits]
     [0.01, 0.01, 0.005, 0.003]
     """
-    return LR * min(max(_share(split) / SMALL, LEAST), 1)
+    return round(LR * min(max(_share(split) / SMALL, LEAST), 1), 4)
 
 
 def _share(split: Split) -> float:
@@ -173,7 +188,8 @@ def calibrated(job: Job, config: OeuConfig, model: nn.Module, push: Push) -> Obj
     """What a step learns: retain, and where a forget batch is due, push it down to its aim."""
     retaining = cross_entropy(job.fabric, model, job.loader(job.split.retain, config))
     far = push.aim.distance(job.split.forget)
-    rounds = how_often(push.steps, config.epochs or EPOCHS, config.lr or LR, far)
+    epochs = min(config.epochs or EPOCHS, enough(job.split))  # more of them are to bring more
+    rounds = how_often(push.steps, epochs, config.lr or LR, far)
     both = orthogonal(
         config.projector(job.model),
         retaining,
@@ -222,8 +238,8 @@ def urgency(odds: Tensor, aim: Tensor) -> Tensor:
         odds: The log-odds of the truth, by sample.
         aim: Those that they are to come down to.
 
-    >>> urgency(torch.tensor([2.0, 2.0, -2.0, -2.0]), torch.tensor([1.0, 3.0, -6.0, -torch.inf]))
-    tensor([0.7487, 0.0000, 0.5837, 0.5960])
+    >>> urgency(torch.tensor([2.0, 2.0, -4.6]), torch.tensor([1.0, 3.0, -11.5]))
+    tensor([0.7487, 0.0000, 0.8625])
     """
     far = (odds.sigmoid() - aim.sigmoid()) / SLACK
     wrong = (aim < 0) & aim.isfinite()

@@ -41,13 +41,13 @@ def recipe_of(run: Run) -> dict[str, Any]:
 def inherited(recipe: Mapping[str, Any], method: Method, started: bool = False) -> dict[str, Any]:
     """The settings that follow the network's training, unless others are given.
 
-    Batches, momentum, decay and augmentation stay as the network is used to. Retrain follows the
-    whole recipe, where it is the whole: not if the network was adopted, or trained from another
-    run's, unless Retrain is `started` likewise.
+    Those that the method inherits stay as the network is used to. Retrain follows the whole recipe,
+    where it is the whole: not if the network was adopted, or trained from another run's, unless
+    Retrain is `started` likewise.
     """
     if not issubclass(method.config, SgdConfig):
         return {}
-    names = {"batch_size", "momentum", "weight_decay", "augment"}
+    names = set(method.config.inherits)
     if method.name == "retrain" and (recipe["from_scratch"] or (started and "start" in recipe)):
         names = set(OptimizerConfig.model_fields)
     return {name: recipe[name] for name in sorted(names & recipe.keys())}

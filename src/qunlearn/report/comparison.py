@@ -213,7 +213,7 @@ def _outputs(
     ]
     one, words = sample_panels(split, found, before, retrain, image=image)
     shown = join(
-        confidence_section(sure, retrain is not None, before is not None),
+        confidence_section(sure, retrain is not None, before is not None, split.whole_classes),
         answers_section(spread, one, words, retrain is not None),
     )
     return shown, [*sure, *spread, *one]

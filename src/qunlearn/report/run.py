@@ -93,9 +93,11 @@ def report_run(
     whole = page(
         f"{path.name}: did the model forget?",
         _opening(path, name, metrics, split, verdict),
-        section("The figures", _figures(metrics), _told(metrics), _parts(metrics)),
+        section("The figures", _figures(metrics), _told(metrics), _parts(metrics, split)),
         _bars_section(bars),
-        confidence_section(sure, retrain is not None, any(f.title == BEFORE for f in sure)),
+        confidence_section(
+            sure, retrain is not None, any(f.title == BEFORE for f in sure), split.whole_classes
+        ),
         answers_section(spread, one, words, retrain is not None),
         conflict_section(conflicts),
         bits_section(run.audits.get("bits")),
@@ -167,19 +169,26 @@ def _opening(
         f"{metrics['parts']['retain']['samples']:,}.",
         "Did the model forget?",
         verdict,
-        *_tiles(metrics),
+        *_tiles(metrics, split),
         cautions(verdict),
     )
 
 
-def _tiles(metrics: Mapping[str, Any]) -> tuple[Safe, Safe]:
+def _like(metrics: Mapping[str, Any], split: Split) -> str:
+    """The part that the forgotten one should look like: of a class that is gone, its own."""
+    own = ("test_forgotten",) if split.whole_classes else ()
+    parts: tuple[str, ...] = (*own, "held_out", "test")
+    return next(part for part in parts if part in metrics["parts"])
+
+
+def _tiles(metrics: Mapping[str, Any], split: Split) -> tuple[Safe, Safe]:
     """The key numbers: beside Retrain's, or else beside those of samples never seen."""
     before = metrics["before"]
     if "reference" in metrics:
         title = "Before, after, and what a retrained model does"
         return tag("h3", title), tiles(*score_tiles(before, metrics, metrics["reference"]))
     now, then = metrics["parts"], before["parts"]
-    other = next(part for part in ("held_out", "test") if part in now)
+    like = now[_like(metrics, split)]
     shown = [
         tile(
             title,
@@ -187,7 +196,7 @@ def _tiles(metrics: Mapping[str, Any]) -> tuple[Safe, Safe]:
             "%",
             {
                 "before": f"{scale * then['forget'][key]:.1f} %",
-                "on unseen ones": f"{scale * now[other][key]:.1f} %",
+                "on unseen ones": f"{scale * like[key]:.1f} %",
             },
         )
         for title, key, scale in (
@@ -225,7 +234,7 @@ def _told(metrics: Mapping[str, Any]) -> Safe:
     return join(*(tag("p", each["sentence"]) for each in found))
 
 
-def _parts(metrics: Mapping[str, Any]) -> Safe:
+def _parts(metrics: Mapping[str, Any], split: Split) -> Safe:
     """Each part of the data, before and after."""
     then = metrics["before"]["parts"]
     rows = []
@@ -248,8 +257,9 @@ def _parts(metrics: Mapping[str, Any]) -> Safe:
         tag(
             "p",
             "The share of right answers, the mean confidence in the true class, and how unsure the "
-            "answers are (entropy). Good: the forgotten part is like the held-out one, which the "
-            "model never saw, and the others are as before.",
+            "answers are (entropy). Good: the forgotten part is like the part "
+            f"“{part_name(_like(metrics, split))}”, which the model never saw, and the others are "
+            "as before.",
             class_="note",
         ),
         table(head, rows, "Part by part"),

@@ -80,7 +80,9 @@ def tile(title: str, number: str, unit: str, others: Mapping[str, str]) -> Safe:
     return tag("div", tag("h3", title), big, tag("dl", *small) if small else "", class_="tile")
 
 
-def confidence_section(figures: Iterable[Drawn], retrain: bool, before: bool) -> Safe:
+def confidence_section(
+    figures: Iterable[Drawn], retrain: bool, before: bool, whole_classes: bool
+) -> Safe:
     """How confident in the truth, part by part; says what is not at hand."""
     shown = panels(figures)
     if not shown:
@@ -88,6 +90,8 @@ def confidence_section(figures: Iterable[Drawn], retrain: bool, before: bool) ->
     good = (
         "Good: the coloured shape follows Retrain's line, above all in the row of the forgotten."
         if retrain
+        else "Good: in the row of the forgotten, whose class is gone, all are at the left."
+        if whole_classes
         else "Good: the row of the forgotten looks like the rows of samples that were never seen."
     )
     missing = "" if before else tag("p", NO_BEFORE, class_="note")

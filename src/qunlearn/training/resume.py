@@ -123,7 +123,8 @@ class Keeper:
         if header["key"] != self.key:
             raise UserError(
                 f"The checkpoint {str(self.path)!r} is of something else than is to be made now: "
-                "other settings, data or network; restore those, or begin anew without it."
+                "other settings, data or network, or an earlier version of the method; restore "
+                "those, or begin anew without it."
             )
         tables: dict[str, dict[str, Tensor]] = {name: {} for name in TABLES}
         for name, tensor in tensors.items():
