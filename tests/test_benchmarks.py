@@ -102,3 +102,31 @@ def test_what_lira_found_is_collected(tmp_path):
     (tmp_path / "main").mkdir()
     (tmp_path / "main" / "table.json").write_text(json.dumps({"rows": rows}))
     assert attacks(tmp_path) == {"ft": {"seeds": 3, "AUC": [0.6]}}
+
+
+def test_where_oeu_stands():
+    from standing import line, standing
+
+    def cell(name, revision, figure, entropy):
+        scores = dict.fromkeys(("FA", "RA", "TA", "MIA"), figure)
+        entropies = {"entropy": {"forget": entropy}}
+        return {"cell": name, "revision": revision, "AG": abs(figure - 50), **scores, **entropies}
+
+    found = standing(
+        [
+            cell("cells/retrain/seed0", 1, 50.0, 0.3),
+            cell("cells/retrain/seed1", 1, 52.0, 0.4),
+            cell("cells/oeu/seed0", 1, 50.0, 0.1),  # of old code: does not count
+            cell("cells/oeu/seed0-4d", 2, 53.0, 0.5),
+            cell("cells/ft/seed0", 1, 90.0, 0.0),
+            cell("cells/ft/seed0-aa", 1, 56.0, 0.0),
+            cell("cells/ga/seed0", 1, 58.0, 0.0),
+            cell("trials/ga/1", 1, 50.0, 0.0),
+        ]
+    )
+    assert (found["revision"], found["floor"], found["AG"]) == (2, 2.0, [3.0])
+    assert found["others"] == [("ft", 6.0), ("ga", 8.0)]
+    assert found["MIA"] == ([3.0], 2.0)
+    assert line("x, 10", found) == (
+        "| x, 10, 2 | 2.00 | 3.00 | ft 6.00 | 1.00 of 4.00 | +3.0 | 2.0 | +0.20 | 0.10 |"
+    )

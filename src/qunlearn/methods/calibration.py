@@ -241,7 +241,7 @@ def sentence(found: Mapping[str, Any]) -> str:
         else:
             said += "; the others let the rest recover." if found["down"] < found["epochs"] else "."
     else:
-        said += f" It stopped after {epochs}, in none of which they came within 2 points of that."
+        said += f" It stopped after {epochs}; by then they had not come within 2 points of that."
     if found["sharpened"] > 1.02:
         said += (
             f" It had become less sure of everything; its last layer was multiplied by "

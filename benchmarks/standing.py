@@ -1,0 +1,99 @@
+"""Where calibrated OEU stands, study by study: beside Retrain, chance, and the best other method.
+
+    python benchmarks/standing.py     # from benchmarks/results/study, as collect.py has written it
+
+Retrains of other seeds show how far two networks that never saw the samples are apart. What is
+above that counts: in AG as a share of what the best other method is above it, and in MIA and the
+entropy of the answers, where more than Retrain's means that too much was forgotten. Of each other
+method, and of OEU's newest revision, all seeds that were run count; of cells of one seed, the best.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from qunlearn.metrics import average_gap
+
+RESULTS = Path(__file__).parent / "results" / "study"
+HEAD = (
+    "study, share forgotten, revision | Retrains' AG | `oeu`'s AG | best other's | above Retrains' "
+    "| MIA above | Retrains' | entropy above | Retrains'"
+)
+
+Row = Mapping[str, Any]
+
+
+def by_seed(rows: Sequence[Row]) -> dict[str, dict[int, Row]]:
+    """The cells by method and seed; trials of a search are left out."""
+    found: dict[str, dict[int, Row]] = defaultdict(dict)
+    for row in sorted(rows, key=lambda row: (row.get("revision", 1), -row["AG"])):
+        kind, method, seed = row["cell"].split("/")
+        if kind == "cells":
+            found[method][int(seed.removeprefix("seed").partition("-")[0])] = row
+    return found
+
+
+def standing(rows: Sequence[Row]) -> dict[str, Any]:
+    """One study in few figures; without OEU or a Retrain there is nothing to say."""
+    methods = by_seed(rows)
+    retrains, own = methods.pop("retrain"), methods.pop("oeu")
+    newest = max(row.get("revision", 1) for row in own.values())
+    own = {seed: row for seed, row in own.items() if row.get("revision", 1) == newest}
+    pairs = list(combinations(retrains.values(), 2))
+    others = {name: mean(row["AG"] for row in cells.values()) for name, cells in methods.items()}
+
+    def above(figure: str) -> tuple[list[float], float | None]:
+        """By how much OEU is above Retrain of its seed, and the most that Retrains differ by."""
+        value = (lambda r: r["entropy"]["forget"]) if figure == "entropy" else (lambda r: r[figure])
+        most = max((abs(value(a) - value(b)) for a, b in pairs), default=None)
+        return [value(row) - value(retrains[seed]) for seed, row in sorted(own.items())], most
+
+    return {
+        "revision": newest,
+        "floor": mean(average_gap(a, b) for a, b in pairs) if pairs else None,
+        "AG": [row["AG"] for _, row in sorted(own.items())],
+        "others": sorted(others.items(), key=lambda other: other[1]),
+        "MIA": above("MIA"),
+        "entropy": above("entropy"),
+    }
+
+
+def line(name: str, found: Mapping[str, Any]) -> str:
+    """A study as a row of a table in Markdown."""
+    floor, (best, gap) = found["floor"], next(iter(found["others"]), ("", None))
+    ratio = ""
+    if floor is not None and gap is not None:
+        ratio = f"{max(mean(found['AG']) - floor, 0):.2f} of {gap - floor:.2f}"
+    cells = [
+        f"{name}, {found['revision']}",
+        "" if floor is None else f"{floor:.2f}",
+        ", ".join(f"{ag:.2f}" for ag in found["AG"]),
+        f"{best} {gap:.2f}" if gap is not None else "",
+        ratio,
+    ]
+    for figure, digits in (("MIA", 1), ("entropy", 2)):
+        own, most = found[figure]
+        cells += [
+            ", ".join(f"{x:+.{digits}f}" for x in own),
+            "" if most is None else f"{most:.{digits}f}",
+        ]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Print the table."""
+    print(f"| {HEAD} |\n|{'---|' * (HEAD.count(' | ') + 1)}")
+    for file in sorted(RESULTS.glob("*/*.json")):
+        rows = json.loads(file.read_text())
+        if isinstance(rows, list) and {"oeu", "retrain"} <= by_seed(rows).keys():
+            print(line(f"{file.parent.name}, {file.stem}", standing(rows)))
+
+
+if __name__ == "__main__":
+    main()
