@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from scipy.stats import ks_2samp
 from torch import Tensor
 
 from qunlearn.data import Split
@@ -68,6 +69,12 @@ def request(original: Run, tenth: Split, retrains: list[Run], rows: Tensor) -> d
     }
 
 
+def apart(one: Tensor, other: Tensor) -> dict[str, float]:
+    """How far two distributions are apart at most, and how likely that is by chance."""
+    found = ks_2samp(one.numpy(), other.numpy())
+    return {"distance": float(found.statistic), "p": float(found.pvalue)}
+
+
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """All requests pooled."""
     after = torch.tensor([value for row in rows for value in row["after"]])
@@ -87,6 +94,13 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "before": [auc(before, judge) for judge in judges],
             "after": [auc(after, judge) for judge in judges],
             "between retrains": [auc(one, other) for one, other in combinations(judges, 2)],
+        },
+        # The farthest that two distributions are apart (Kolmogorov and Smirnov), and the chance of
+        # that if they were one.
+        "apart": {
+            "before": [apart(before, judge) for judge in judges],
+            "after": [apart(after, judge) for judge in judges],
+            "between retrains": [apart(one, other) for one, other in combinations(judges, 2)],
         },
         "moved": {
             name: sum(row["moved"][name] for row in rows) / len(rows) for name in ("RA", "TA")
