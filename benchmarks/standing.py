@@ -22,17 +22,24 @@ from qunlearn.metrics import average_gap
 
 RESULTS = Path(__file__).parent / "results" / "study"
 HEAD = (
-    "study, share forgotten, revision | Retrains' AG | `oeu`'s AG | best other's | above Retrains' "
-    "| MIA above | Retrains' | entropy above | Retrains'"
+    "study, share forgotten, revision of `oeu` | AG between Retrains | `oeu`'s AG "
+    "| best other's AG | above Retrains': `oeu` of best other | MIA above Retrain's "
+    "| most between Retrains | entropy above Retrain's | most between Retrains"
 )
 
 Row = Mapping[str, Any]
 
 
+def revision(row: Row) -> int:
+    """Of the code that made a cell; in the oldest of them only what was kept tells."""
+    kept = row.get("calibration") or {}
+    return int(row.get("revision", 2 if "sharpened" in kept else 1))
+
+
 def by_seed(rows: Sequence[Row]) -> dict[str, dict[int, Row]]:
     """The cells by method and seed; trials of a search are left out."""
     found: dict[str, dict[int, Row]] = defaultdict(dict)
-    for row in sorted(rows, key=lambda row: (row.get("revision", 1), -row["AG"])):
+    for row in sorted(rows, key=lambda row: (revision(row), -row["AG"])):
         kind, method, seed = row["cell"].split("/")
         if kind == "cells":
             found[method][int(seed.removeprefix("seed").partition("-")[0])] = row
@@ -43,8 +50,8 @@ def standing(rows: Sequence[Row]) -> dict[str, Any]:
     """One study in few figures; without OEU or a Retrain there is nothing to say."""
     methods = by_seed(rows)
     retrains, own = methods.pop("retrain"), methods.pop("oeu")
-    newest = max(row.get("revision", 1) for row in own.values())
-    own = {seed: row for seed, row in own.items() if row.get("revision", 1) == newest}
+    newest = max(revision(row) for row in own.values())
+    own = {seed: row for seed, row in own.items() if revision(row) == newest}
     pairs = list(combinations(retrains.values(), 2))
     others = {name: mean(row["AG"] for row in cells.values()) for name, cells in methods.items()}
 

@@ -141,6 +141,9 @@ def test_methods_lists_all_with_their_settings(qunlearn):
     assert not any(setting.get("search") for setting in calibrated["settings"].values())
     assert "lr" not in listed[3]["settings"]
     assert "granularity" in qunlearn("methods", "oeu")[1]
+    assert "\nmomentum, weight_decay and augment follow" in qunlearn("methods", "oeu")[1]
+    assert "\nbatch_size, momentum, weight_decay and augment follow" in qunlearn("methods", "ft")[1]
+    assert "follow" not in qunlearn("methods", "iu")[1]
     assert qunlearn("methods", "oeuu")[0] == 2
 
 

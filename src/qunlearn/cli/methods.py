@@ -83,6 +83,7 @@ def print_all(found: list[Method]) -> None:
 def print_one(method: Method) -> None:
     """A table of a method's settings."""
     from qunlearn.cli.output import print_table
+    from qunlearn.methods.base import SgdConfig
 
     typer.echo(f"{method.name}: {method.summary}\nSource: {method.source}\n")
     searched = {name: str(where) for name, where in method.config.search.items()}
@@ -96,4 +97,6 @@ def print_one(method: Method) -> None:
         for name, field in method.config.model_fields.items()
     ]
     print_table(("setting", "meaning", "searched"), rows, left=2)
-    typer.echo("batch_size, momentum, weight_decay and augment follow the run that forgets.")
+    if issubclass(method.config, SgdConfig):
+        follow = [name for name in method.config.model_fields if name in method.config.inherits]
+        typer.echo(f"{', '.join(follow[:-1])} and {follow[-1]} follow the run that forgets.")
