@@ -236,7 +236,7 @@ def sentence(found: Mapping[str, Any]) -> str:
         said += f" So few samples tell little: before, it was {found['before']:.1f} % sure."
     if found["down"]:
         said += f" The samples were down in epoch {found['down']} of {found['epochs']}"
-        if found["state"] == "short":
+        if found["reached"] - found["aimed"] > 100 * CLOSE:
             said += ", and came up again."
         else:
             said += "; the others let the rest recover." if found["down"] < found["epochs"] else "."
