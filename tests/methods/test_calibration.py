@@ -310,12 +310,13 @@ def test_the_verdict_says_where_it_landed(shift, state, words, asked):
     assert "down in epoch 2 of 2. " in late["sentence"]
     never = told(aim, asked, margins[asked.forget], [30.0, 9.0], 1.0)
     assert never["down"] is None
-    assert "stopped after 2 epochs; by then they had not come within" in never["sentence"]
+    assert "It stopped after 2 epochs, 0.0 points below that." in never["sentence"]
     unlearned = replace(aim, before=aim.confidences[asked.forget])
     known = told(unlearned, asked, aim.before.logit(), [0.0], 1.0)
+    assert "down in epoch" not in known["sentence"]
     assert "little to forget: before, it was 50.0 % sure" in known["sentence"]
     scattered = told(replace(aim, variance=1e3), asked, margins[asked.forget], [0.0], 1.0)
-    assert "So few samples tell little: before" in scattered["sentence"]
+    assert "But so few samples tell little: before" in scattered["sentence"]
     sharpened = told(aim, asked, margins[asked.forget], [0.0], 1.234)
     assert sharpened["sharpened"] == 1.234
     assert "multiplied by 1.23" in sharpened["sentence"]
@@ -331,6 +332,15 @@ def test_chance_excuses_no_push_that_went_but_part_of_the_way(left, state, asked
     found = told(aim, asked, now, [0.0], 1.0)
     assert found["chance"] > 100
     assert found["state"] == state
+
+
+def test_what_is_less_than_usual_is_to_be_left_out(trained, asked):
+    for settings, remedy in (
+        ({"epochs": 1, "lr": 1e-5}, "leave epochs and lr out"),
+        ({"lr": 1e-5}, "leave lr out"),
+        ({"epochs": 6}, "try --epochs 18"),
+    ):
+        assert forget(trained, asked, **settings).found["calibration"]["remedy"] == remedy
 
 
 def test_the_verdict_has_the_log_odds_of_samples_that_were_to_be_wrong(asked):

@@ -227,21 +227,19 @@ def sentence(found: Mapping[str, Any]) -> str:
     said += (
         "; of a class that it never saw it would not be sure at all."
         if found["gone"]
-        else f"; of samples it never saw it would be {found['aimed']:.1f} % "
+        else f"; of samples as hard that it never saw it would be {found['aimed']:.1f} % "
         f"(± {found['chance']:.1f} by chance, from {found['unseen']:,} unseen samples)."
     )
-    if found["before"] - found["aimed"] <= 100 * CLOSE:
+    way = found["before"] - found["aimed"]
+    if way <= 100 * CLOSE:
         said += f" But there was little to forget: before, it was {found['before']:.1f} % sure."
-    elif found["before"] - found["aimed"] <= found["chance"]:
-        said += f" So few samples tell little: before, it was {found['before']:.1f} % sure."
-    if found["down"]:
-        said += f" The samples were down in epoch {found['down']} of {found['epochs']}"
-        if found["reached"] - found["aimed"] > 100 * CLOSE:
-            said += ", and came up again."
-        else:
-            said += "; the others let the rest recover." if found["down"] < found["epochs"] else "."
     else:
-        said += f" It stopped after {epochs}; by then they had not come within 2 points of that."
+        if way <= found["chance"]:
+            said += (
+                f" But so few samples tell little: before, it was {found['before']:.1f} % sure, "
+                "which is within chance of that, too."
+            )
+        said += _course(found, epochs)
     if found["sharpened"] > 1.02:
         said += (
             f" It had become less sure of everything; its last layer was multiplied by "
@@ -250,3 +248,19 @@ def sentence(found: Mapping[str, Any]) -> str:
     if not found["random"] and not found["gone"]:
         said += " The request is no random share; unseen samples are the best model there is."
     return said
+
+
+def _course(found: Mapping[str, Any], epochs: str) -> str:
+    """When the samples came down, and what became of them then."""
+    above = found["reached"] - found["aimed"]
+    if not found["down"]:
+        where = "above" if above > 0 else "below"
+        return f" It stopped after {epochs}, {abs(above):.1f} points {where} that."
+    said = f" The samples were down in epoch {found['down']} of {found['epochs']}"
+    if above > 100 * CLOSE:
+        return f"{said}, and came up again."
+    return (
+        f"{said}; the others let the rest recover."
+        if found["down"] < found["epochs"]
+        else f"{said}."
+    )

@@ -109,7 +109,6 @@ def oeu(job: Job, config: OeuConfig) -> None:
     chosen = {name: value for name, value in usual.items() if getattr(config, name) is None}
     job.found["chosen"] = chosen
     config = OeuConfig.parse(dict(config) | chosen)
-    slow = config.lr is not None and config.lr < usual["lr"]
     unseen = never_seen(job.split, config.unseen)
     job.model.to(job.fabric.device)
     push = Push(job, config, find_aim(job.model, job.split, unseen, config.seed))
@@ -125,7 +124,8 @@ def oeu(job: Job, config: OeuConfig) -> None:
     factor = restore_sharpness(job.model, job.split, unseen, expected)
     forget, data = job.split.forget, job.split.data
     now = margin(predict(job.model, data, forget), data.labels[forget])
-    remedy = "leave lr out" if slow else f"try --epochs {3 * len(course)}"
+    less = [name for name, value in usual.items() if getattr(config, name) < value]
+    remedy = f"leave {' and '.join(less)} out" if less else f"try --epochs {3 * len(course)}"
     job.found["calibration"] = verdict(push.aim, job.split, now, course, factor, remedy)
 
 
