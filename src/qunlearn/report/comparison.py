@@ -32,7 +32,7 @@ from qunlearn.report.sections import (
     network_of,
     opening,
     score_tiles,
-    settings_of,
+    settings_used,
     tile,
     tiles,
 )
@@ -94,7 +94,7 @@ def report_comparison(path: Path, *, data_dir: Path | None = None, image: bool =
         conflict_section(conflicts),
         again_section(
             f"qunlearn compare --config {shlex.quote(str(path / CONFIG))} --out NEW",
-            settings | {name: settings_of(run) for name, run in runs.items()},
+            settings | {name: settings_used(run) for name, run in runs.items()},
             {"seeds": "0" if content["seeds"] == 1 else f"0 to {content['seeds'] - 1}"}
             | next(map(network_of, runs.values()), {})
             | facts_of(info),

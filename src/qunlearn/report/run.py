@@ -38,7 +38,7 @@ from qunlearn.report.sections import (
     network_of,
     opening,
     score_tiles,
-    settings_of,
+    settings_used,
     tile,
     tiles,
 )
@@ -103,7 +103,7 @@ def report_run(
         bits_section(run.audits.get("bits")),
         again_section(
             f"qunlearn forget --config {shlex.quote(str(path / CONFIG))} --out NEW",
-            {name: settings_of(run)},
+            {name: settings_used(run)},
             {
                 "forgotten from": run.config["run"],
                 "seed": run.config["settings"].get("seed", 0),

@@ -192,7 +192,7 @@ def _spelt(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def settings_of(run: Run) -> dict[str, Any]:
+def settings_used(run: Run) -> dict[str, Any]:
     """A run's settings, with those that were left to the method."""
     return {**run.config["settings"], **run.metrics.get("chosen", {})}
 
