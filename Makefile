@@ -7,7 +7,7 @@ ONE_THREAD := OMP_NUM_THREADS=1
 
 .PHONY: demo test lint bench clean
 
-demo: .venv/installed
+demo: .venv/runtime
 	@$(BIN)/qunlearn demo
 
 test: lint
@@ -21,10 +21,15 @@ lint: .venv/installed
 bench: .venv/installed
 	@$(ONE_THREAD) $(BIN)/python benchmarks/run.py
 
-.venv/installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("qunlearn needs Python 3.10 or later; this is " + sys.version.split()[0] + ": make PYTHON=python3.11" if sys.version_info < (3, 10) else 0)'
+# What the package needs, and then what its tests need; constraints.txt (tools/lock.py) pins both.
+.venv/runtime: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("qunlearn needs Python 3.11 or later; this is " + sys.version.split()[0] + ": make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 	@echo "Installing into .venv (once) ..."
 	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/installed: .venv/runtime
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 

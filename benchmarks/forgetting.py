@@ -13,14 +13,14 @@ from torch import nn
 import qunlearn as qu
 from qunlearn.data import Augmentation, Split, as_image_data
 from qunlearn.methods import Job
-from qunlearn.methods.oeu_paper import OeuPaperConfig, orthogonal_entropy
+from qunlearn.methods.oeu import OeuConfig, OrthogonalEntropy
 from qunlearn.metrics import accuracy
 from qunlearn.quant import fused
+from qunlearn.runs.evaluate import predictions
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
-from qunlearn.training.evaluate import predictions
 from qunlearn.training.inference import evaluating
-from qunlearn.training.loop import Objective, cross_entropy
+from qunlearn.training.objective import CrossEntropy, Objective
 
 
 def random_split(train: int, forget: int, test: int = 10) -> Split:
@@ -50,12 +50,12 @@ class Forgetting:
         self.split = random_split(640, 64)
         self.net = calibrated(self.split).train().to(memory_format=torch.channels_last)
         self.job = Job(self.net, self.split, make_fabric(ComputeConfig()))
-        config = OeuPaperConfig(batch_size=batch, pairing=pairing)
+        config = OeuConfig(batch_size=batch, pairing=pairing)
         self.loaders = [
             self.job.loader(part, config) for part in (self.split.forget, self.split.retain)
         ]
-        self.oeu = orthogonal_entropy(self.job, config, self.net)
-        self.ft = cross_entropy(self.job.fabric, self.net, self.loaders[1])
+        self.oeu = OrthogonalEntropy(self.job, config, self.net)
+        self.ft = CrossEntropy(self.job.fabric, self.net, self.loaders[1])
 
     def step(self, objective: Objective, number: int = 0) -> None:
         """One step of what is learned."""

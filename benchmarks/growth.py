@@ -34,7 +34,7 @@ def forgetting(samples: int) -> Work:
     """An epoch of OEU in which each of so many samples has its turn once, beside 1,000 retained."""
     split = random_split(samples + 1000, samples)
     net = calibrated(split, WIDTH)
-    return lambda: qu.forget(net, split, "oeu-paper", epochs=1, batch_size=64, pairing="once")
+    return lambda: qu.forget(net, split, "oeu", epochs=1, batch_size=64, pairing="once")
 
 
 def training_step(width: float) -> Work:

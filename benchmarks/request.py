@@ -1,6 +1,6 @@
 """A request to forget from the first line read to the last line written, beside a Retrain.
 
-    python benchmarks/request.py RUN [--data-dir DIR] [--share 0.1] [--methods oeu oeu-paper ft]
+    python benchmarks/request.py RUN [--data DIR] [--share 0.1] [--methods calibrated oeu ft]
 
 RUN is a run that was trained. A Retrain's epochs are all alike, so three are timed and taken for
 all of them. One thread, wall time: the machine must be idle. Written to
@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from qunlearn.methods.config import ForgetConfig
-from qunlearn.methods.forget import forget_run
+from qunlearn.runs.forget import forget_run
+from qunlearn.runs.request import ForgetConfig
 from qunlearn.store.run import Run, machine, versions
 
 RESULTS = Path(__file__).parent / "results" / "request.json"
@@ -33,7 +33,7 @@ def parts(run: Path, method: str, told: dict[str, Any]) -> dict[str, float]:
         asked = ForgetConfig.parse({"run": run, "method": method, "threads": 1, **told})
         made = forget_run(asked, Path(folder) / "run")
         whole = time.perf_counter() - started
-        epochs = made.history[-1]["seconds"]
+        epochs = made.history[-1]["elapsed"]
         took = made.info["seconds"]
         found = {
             "epochs": epochs,
@@ -52,14 +52,14 @@ def main() -> None:
     """Time each method, and a Retrain."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("run", type=Path)
-    options.add_argument("--data-dir", type=Path)
+    options.add_argument("--data", type=Path)
     options.add_argument("--share", type=float, default=0.1)
-    options.add_argument("--methods", nargs="+", default=["oeu", "oeu-paper", "ft"])
+    options.add_argument("--methods", nargs="+", default=["calibrated", "oeu", "ft"])
     chosen = options.parse_args()
     torch.set_num_threads(1)
     told: dict[str, Any] = {"random": chosen.share}
-    if chosen.data_dir:
-        told["data_dir"] = chosen.data_dir
+    if chosen.data:
+        told["data_path"] = chosen.data
     found = {"retrain": parts(chosen.run, "retrain", told | {"epochs": TIMED})}
     for method in chosen.methods:
         found[method] = parts(chosen.run, method, told)

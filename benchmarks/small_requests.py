@@ -25,11 +25,13 @@ from qunlearn.data import Split
 from qunlearn.data.draw import generator
 from qunlearn.methods import forget
 from qunlearn.metrics import auc, margin
+from qunlearn.runs.data import split_of
+from qunlearn.runs.evaluate import figures, predictions
+from qunlearn.runs.model_file import load
+from qunlearn.runs.outputs import measured_before
 from qunlearn.store.run import Run
-from qunlearn.training.checkpoint import load
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
-from qunlearn.training.evaluate import figures, measured_before, predictions, split_of
 from qunlearn.training.inference import predict
 
 RESULTS = Path(__file__).parent / "results" / "small_requests"
@@ -122,11 +124,11 @@ def main() -> None:
     words.add_argument("--original", type=Path, required=True)
     words.add_argument("--requests", type=int, default=30)
     words.add_argument("--size", type=int, default=10)
-    words.add_argument("--data-dir", type=Path)
+    words.add_argument("--data", type=Path)
     given = words.parse_args()
     original = Run.open(given.original)
     retrains = [Run.open(path) for path in sorted((given.out / "cells" / "retrain").glob("seed*"))]
-    tenth = split_of(retrains[0], given.data_dir)
+    tenth = split_of(retrains[0], given.data)
     order = torch.from_numpy(generator("small requests", 0).permutation(len(tenth.forget)))
     # As studies are kept: in a folder that is called as the original's home.
     home = RESULTS / given.original.resolve().parent.name

@@ -22,8 +22,8 @@ from qunlearn.metrics import average_gap
 
 RESULTS = Path(__file__).parent / "results" / "study"
 HEAD = (
-    "study, share forgotten, revision of `oeu` | AG between Retrains | `oeu`'s AG "
-    "| best other's AG | above Retrains': `oeu` of best other | MIA above Retrain's "
+    "study, share forgotten, revision of `calibrated` | AG between Retrains | `calibrated`'s AG "
+    "| best other's AG | above Retrains': `calibrated` of best other | MIA above Retrain's "
     "| most between Retrains | entropy above Retrain's | most between Retrains"
 )
 
@@ -49,7 +49,7 @@ def by_seed(rows: Sequence[Row]) -> dict[str, dict[int, Row]]:
 def standing(rows: Sequence[Row]) -> dict[str, Any]:
     """One study in few figures; without OEU or a Retrain there is nothing to say."""
     methods = by_seed(rows)
-    retrains, own = methods.pop("retrain"), methods.pop("oeu")
+    retrains, own = methods.pop("retrain"), methods.pop("calibrated")
     newest = max(revision(row) for row in own.values())
     own = {seed: row for seed, row in own.items() if revision(row) == newest}
     pairs = list(combinations(retrains.values(), 2))
@@ -98,7 +98,7 @@ def main() -> None:
     print(f"| {HEAD} |\n|{'---|' * (HEAD.count(' | ') + 1)}")
     for file in sorted(RESULTS.glob("*/*.json")):
         rows = json.loads(file.read_text())
-        if isinstance(rows, list) and {"oeu", "retrain"} <= by_seed(rows).keys():
+        if isinstance(rows, list) and {"calibrated", "retrain"} <= by_seed(rows).keys():
             print(line(f"{file.parent.name}, {file.stem}", standing(rows)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,8 @@ import torch
 
 from qunlearn.cli.main import main
 from qunlearn.data import Split, load_dataset
-from qunlearn.training.config import TrainConfig
-from qunlearn.training.train import train_run
+from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.train import train_run
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -27,6 +29,14 @@ SMALL: dict[str, Any] = {
 def flags(settings: dict[str, Any]) -> list[Any]:
     """Settings as the words of a command."""
     return [word for k, v in settings.items() for word in (f"--{k.replace('_', '-')}", v)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Nothing is read from or left in the user's own cache; all workers share another."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="qunlearn-tests-")
+        os.environ["XDG_CACHE_HOME"] = folder.name
+        config.add_cleanup(folder.cleanup)
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ import qunlearn.report
 import qunlearn.study.compare  # noqa: F401
 from qunlearn.cli.main import main
 from qunlearn.data import load_dataset
-from qunlearn.training import resume
+from qunlearn.training import checkpoint
 
 
 def run(words: list[str], kill_after: float | None = None) -> bool:
@@ -56,7 +56,7 @@ def finished(words: list[str], status: int) -> bool:
 def harness(folder: Path, instants: int, seed: int, command: list[str]) -> None:
     """See the module's words."""
     # The state is kept after each step, so that every one of them is gone on from.
-    resume.EVERY, resume.SHARE = 0.0, 1e9
+    checkpoint.EVERY, checkpoint.SHARE = 0.0, 1e9
     load_dataset("digits")
     chance = random.Random(seed)
 

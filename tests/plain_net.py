@@ -26,3 +26,9 @@ def with_dropout(num_classes: int) -> nn.Module:
     return nn.Sequential(
         nn.Flatten(), nn.Linear(64, 32), nn.Dropout(0.5), nn.Linear(32, num_classes)
     )
+
+
+def with_module() -> nn.Module:
+    model = nn.Module()
+    model.module = nn.Linear(64, 10)
+    return model

@@ -116,8 +116,8 @@ def test_where_oeu_stands():
         [
             cell("cells/retrain/seed0", 1, 50.0, 0.3),
             cell("cells/retrain/seed1", 1, 52.0, 0.4),
-            cell("cells/oeu/seed0", 1, 50.0, 0.1),  # of old code: does not count
-            cell("cells/oeu/seed0-4d", 2, 53.0, 0.5),
+            cell("cells/calibrated/seed0", 1, 50.0, 0.1),  # of old code: does not count
+            cell("cells/calibrated/seed0-4d", 2, 53.0, 0.5),
             cell("cells/ft/seed0", 1, 90.0, 0.0),
             cell("cells/ft/seed0-aa", 1, 56.0, 0.0),
             cell("cells/ga/seed0", 1, 58.0, 0.0),

@@ -16,7 +16,7 @@ def test_the_story_means_something(tmp_path):
     known, unseen = (result["original"][part]["accuracy"] for part in ("train", "test"))
     assert known > unseen + 15
     gaps = {row["method"]: row["AG"][0] for row in result["table"]["rows"] if "AG" in row}
-    assert gaps["oeu"] < gaps["ft"]
+    assert gaps["calibrated"] < gaps["ft"]
     page = Path(result["report"]).read_text()
     assert "cnn; bits of weights 4, of inputs 4, in the first and last layer 8 (lsq+)" in page
     assert "noisy-digits" in page

@@ -6,13 +6,29 @@
 Names are loaded when first used, so that importing qunlearn takes no time.
 """
 
-from __future__ import annotations
+import os
+import sys
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+# `python -m qunlearn` puts the working folder first on the path. It may be somebody else's, so it
+# is taken off before anything is imported from there. A library leaves the path alone.
+_words = " ".join(sys.orig_argv)
+if sys.argv[:1] == ["-m"] and (" -m qunlearn" in _words or " -mqunlearn" in _words):
+    _first, _own = sys.path[0], os.path.abspath(f"{__file__}/../..")  # noqa: PTH100
+    if _first != _own and (not _first or (os.path.isdir(_first) and os.path.samefile(_first, "."))):  # noqa: PTH112, PTH121
+        del sys.path[0]
+
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
+    from qunlearn import export as export
     from qunlearn import metrics as metrics
+    from qunlearn.api import Result as Result
+    from qunlearn.api import forget as forget
+    from qunlearn.api import save as save
+    from qunlearn.api import train as train
+    from qunlearn.data import Augmentation as Augmentation
+    from qunlearn.data import Data as Data
     from qunlearn.data import ImageData as ImageData
     from qunlearn.data import Loader as Loader
     from qunlearn.data import Split as Split
@@ -20,7 +36,6 @@ if TYPE_CHECKING:
     from qunlearn.errors import UserError as UserError
     from qunlearn.export import export_onnx as export_onnx
     from qunlearn.gradients import GradientProjector as GradientProjector
-    from qunlearn.methods import forget as forget
     from qunlearn.methods import method as method
     from qunlearn.methods import negative_entropy as negative_entropy
     from qunlearn.models import ModelSpec as ModelSpec
@@ -28,13 +43,18 @@ if TYPE_CHECKING:
     from qunlearn.quant import calibrate as calibrate
     from qunlearn.quant import describe as describe
     from qunlearn.quant import quantize as quantize
-    from qunlearn.training.checkpoint import load as load
-    from qunlearn.training.evaluate import evaluate as evaluate
-    from qunlearn.training.train import train as train
+    from qunlearn.runs.evaluate import evaluate as evaluate
+    from qunlearn.runs.model_file import load as load
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Result": "qunlearn.api",
+    "forget": "qunlearn.api",
+    "save": "qunlearn.api",
+    "train": "qunlearn.api",
+    "Augmentation": "qunlearn.data",
+    "Data": "qunlearn.data",
     "ImageData": "qunlearn.data",
     "Loader": "qunlearn.data",
     "Split": "qunlearn.data",
@@ -42,7 +62,6 @@ _HOMES = {
     "UserError": "qunlearn.errors",
     "export_onnx": "qunlearn.export",
     "GradientProjector": "qunlearn.gradients",
-    "forget": "qunlearn.methods",
     "method": "qunlearn.methods",
     "negative_entropy": "qunlearn.methods",
     "ModelSpec": "qunlearn.models",
@@ -50,17 +69,19 @@ _HOMES = {
     "calibrate": "qunlearn.quant",
     "describe": "qunlearn.quant",
     "quantize": "qunlearn.quant",
-    "evaluate": "qunlearn.training.evaluate",
-    "load": "qunlearn.training.checkpoint",
-    "train": "qunlearn.training.train",
+    "evaluate": "qunlearn.runs.evaluate",
+    "load": "qunlearn.runs.model_file",
 }
 
-__all__ = [*_HOMES, "metrics"]
+_ROOMS = ("export", "metrics")
+"""Packages that are there by their own name; `qu.export(model, path)` can be called, too."""
+
+__all__ = [*_HOMES, *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "metrics":
-        return import_module("qunlearn.metrics")
+    if name in _ROOMS:
+        return import_module(f"qunlearn.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'qunlearn' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -11,12 +11,12 @@ import numpy as np
 
 from qunlearn.data import load_dataset
 from qunlearn.report import report_comparison
-from qunlearn.store.files import write_bytes
-from qunlearn.store.run import Run, make_folder
+from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.train import train_run
+from qunlearn.store.files import make_folder, write_bytes
+from qunlearn.store.run import Run
 from qunlearn.study.compare import compare_run
 from qunlearn.study.config import CompareConfig
-from qunlearn.training.config import TrainConfig
-from qunlearn.training.train import train_run
 
 SAMPLES, EPOCHS = 1000, 16
 NOISE = 80
@@ -29,7 +29,7 @@ TRAINING = {
     "warmup": 2,
     "threads": 1,
 }
-METHODS = "ft,rl,oeu"
+METHODS = "ft,rl,calibrated"
 
 
 def demo(out: Path, seed: int = 0, samples: int = SAMPLES, epochs: int = EPOCHS) -> dict[str, Any]:

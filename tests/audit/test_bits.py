@@ -10,11 +10,12 @@ from torch import nn
 
 import qunlearn as qu
 from qunlearn.audit.bits import changed_codes, recovered, requantized, verdict
-from qunlearn.methods.config import ForgetConfig
-from qunlearn.methods.forget import forget_run
+from qunlearn.audit.config import AuditBitsConfig
+from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.forget import forget_run
+from qunlearn.runs.request import ForgetConfig
+from qunlearn.runs.train import train_run
 from qunlearn.store.run import AUDIT, Run
-from qunlearn.training.config import AuditBitsConfig, TrainConfig
-from qunlearn.training.train import train_run
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from conftest import SMALL, flags
 from safetensors.torch import save_file
 
 from qunlearn.cli.main import main
-from qunlearn.training import train
+from qunlearn.runs import train
 
 WORDS = flags(SMALL)
 
@@ -209,7 +209,7 @@ def test_unseen_samples_that_are_not_there_are_missed_before_anything_is_written
 
 def test_a_setting_of_a_method_is_no_code_of_ones_own(qunlearn, tmp_path, run_folder):
     file = tmp_path / "c.toml"
-    for methods, is_code in (("oeu[unseen=test:0.2]", False), ("mine:method[lr=1]", True)):
+    for methods, is_code in (("calibrated[unseen=test:0.2]", False), ("mine:method[lr=1]", True)):
         file.write_text(f'run = "{run_folder}"\nmethods = "{methods}"\n')
         said = refuse(qunlearn, tmp_path, "compare", "--config", file, "--out", tmp_path / "out")
         assert ("code of your own" in said) == is_code, said  # what else is said: nothing to forget

@@ -13,10 +13,10 @@ from conftest import SMALL, flags
 
 from qunlearn.cli.main import COMMANDS
 from qunlearn.errors import UserError
+from qunlearn.runs.config import AdoptConfig, TrainConfig
 from qunlearn.store import toml
 from qunlearn.store.run import Run
 from qunlearn.study.config import CompareConfig
-from qunlearn.training.config import AdoptConfig, TrainConfig
 
 
 def test_train_prints_json_that_is_the_run_folders_content(qunlearn, tmp_path):

@@ -6,10 +6,10 @@ import re
 import pytest
 from cli.test_bad_input import refuse
 
+from qunlearn.runs.data import split_of
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
 from qunlearn.store.weights import read_tensors
-from qunlearn.training.evaluate import split_of
 
 FAST = ("--epochs", 1, "--threads", 1)
 
@@ -28,12 +28,14 @@ def test_forget_prints_a_table_and_json_that_is_the_folders_content(qunlearn, ru
     words = ("forget", run_folder, "--random", 0.1, *FAST)
     code, out, err = qunlearn(*words, "--out", tmp_path / "a")
     assert (code, err) == (0, "")
-    assert all(word in out for word in ("oeu", "retained", "forgotten", "held out", "162", "18"))
+    assert all(
+        word in out for word in ("calibrated", "retained", "forgotten", "held out", "162", "18")
+    )
     assert Run.open(tmp_path / "a").metrics["calibration"]["sentence"] in out.replace("\n", " ")
     code, out, _ = qunlearn(*words, "--out", tmp_path / "b", "--json")
     result = json.loads(out)
     run = Run.open(tmp_path / "b")
-    assert (code, result["metrics"], result["method"]) == (0, run.metrics, "oeu")
+    assert (code, result["metrics"], result["method"]) == (0, run.metrics, "calibrated")
     assert result["seconds"]["forgetting"] > 0
 
 
@@ -72,6 +74,26 @@ def test_ids_and_rules_and_requests_one_after_another(qunlearn, run_folder, peop
     last = split_of(Run.open(out[2]))
     assert [request.kind for request in last.requests] == ["ids", "where", "random"]
     assert set(last.requests[0].ids) == set(names)
+
+
+def test_a_list_from_a_spreadsheet(qunlearn, run_folder, tmp_path):
+    """As a German Excel saves it: UTF-16 or a byte-order mark, semicolons, its own header."""
+    split = split_of(Run.open(run_folder))
+    names = [split.data.ids[row] for row in split.train[:5].tolist()]
+    table = "\r\n".join(["Grund;Bild", *(f'"1,5";{name}' for name in names), ";", ""])
+    file = tmp_path / "liste.csv"
+    file.write_bytes(table.encode("utf-16"))
+    words = ("forget", run_folder, "--ids", file, "--method", "ft", *FAST)
+    said = refuse(qunlearn, tmp_path, *words, "--out", tmp_path / "a")
+    assert "'Grund', 'Bild'; name the column of sample ids with --column" in said.replace("\n", " ")
+    words = (*words, "--column", "Bild", "--out", tmp_path / "a")
+    assert qunlearn(*words)[0] == 0
+    assert set(split_of(Run.open(tmp_path / "a")).requests[0].ids) == set(names)
+    # Another way to ask leaves the column of the list out, too.
+    again = ("--config", tmp_path / "a" / "config.toml", "--random", 0.1, "--out", tmp_path / "b")
+    assert qunlearn("forget", *again)[0] == 0
+    words = ("forget", run_folder, "--random", 0.1, "--column", "Bild", "--out", tmp_path / "c")
+    assert "--column goes with --ids" in refuse(qunlearn, tmp_path, *words)
 
 
 def test_a_config_is_reused_with_moved_files(qunlearn, run_folder, people, tmp_path):
@@ -140,8 +162,8 @@ def test_methods_lists_all_with_their_settings(qunlearn):
     assert published["settings"]["lr"]["search"] == [0.01, 0.1]
     assert not any(setting.get("search") for setting in calibrated["settings"].values())
     assert "lr" not in listed[3]["settings"]
-    assert "granularity" in qunlearn("methods", "oeu")[1]
-    assert "\nmomentum, weight_decay and augment follow" in qunlearn("methods", "oeu")[1]
+    assert "granularity" in qunlearn("methods", "calibrated")[1]
+    assert "\nmomentum, weight_decay and augment follow" in qunlearn("methods", "calibrated")[1]
     assert "\nbatch_size, momentum, weight_decay and augment follow" in qunlearn("methods", "ft")[1]
     assert "follow" not in qunlearn("methods", "iu")[1]
     assert qunlearn("methods", "oeuu")[0] == 2
@@ -159,19 +181,20 @@ def test_explain_draws_layers_and_says_it_in_words(qunlearn, run_folder, tmp_pat
     assert all(0 <= layer["share_in_conflict"] <= 1 for layer in layers)
 
 
-def test_uncalibrated_is_the_paper_s(qunlearn, run_folder, tmp_path):
+def test_oeu_is_the_paper_s(qunlearn, run_folder, tmp_path):
     words = (
         "forget",
         run_folder,
         "--random",
         0.1,
-        "--uncalibrated",
+        "--method",
+        "oeu",
         *FAST,
         "--out",
         tmp_path / "a",
     )
     assert qunlearn(*words)[0] == 0
-    assert Run.open(tmp_path / "a").info["method"] == "oeu-paper"
+    assert Run.open(tmp_path / "a").info["method"] == "oeu"
     again = ("forget", "--config", tmp_path / "a" / "config.toml", "--out", tmp_path / "b")
     assert qunlearn(*again)[0] == 0
     assert (
@@ -183,9 +206,11 @@ def test_uncalibrated_is_the_paper_s(qunlearn, run_folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--random", "0.1", "--method", "ft", "--uncalibrated"], "goes with oeu, not with 'ft'"),
         (["--random", "0.1", "--method", "oeuu"], "did you mean 'oeu'"),
-        (["--random", "0.1", "--set", "alhpa=1"], "Unknown setting of oeu, 'alhpa'.*'alpha'"),
+        (
+            ["--random", "0.1", "--set", "alhpa=1"],
+            "calibrated, 'alhpa'.*'alpha'",
+        ),
         (["--random", "0.1", "--set", "alpha=2"], "alpha = '2' .* 1 or less"),
         (["--random", "0.1", "--set", "alpha"], "--set NAME=VALUE"),
         (["--random", "0.1", "--set", "granularity=layers"], "granularity = 'layers'"),
@@ -205,7 +230,9 @@ def test_uncalibrated_is_the_paper_s(qunlearn, run_folder, tmp_path):
         (["--ids", "none.csv"], "none.csv"),
         (["--random", "0.1", "--method", "nowhere:x"], "cannot be found"),
         (["--random", "0.1", "--set", "batch_size=1"], "batch size of 1"),
-        (["--random", "0.1", "--model", "plain_net:make", "--data-dir", "x"], "scikit-learn"),
+        (["--random", "0.1", "--model", "plain_net:make", "--data", "x"], "no data at 'x'"),
+        (["--random", "0.1", "--data", "."], "come with scikit-learn"),
+        (["--random", "0.1", "--skip-unusable"], "goes with --ids only"),
     ],
 )
 def test_what_is_asked_wrongly_is_named(qunlearn, run_folder, tmp_path, words, says):
@@ -213,21 +240,65 @@ def test_what_is_asked_wrongly_is_named(qunlearn, run_folder, tmp_path, words, s
     assert re.search(says, sentence), sentence
 
 
-def test_ids_that_cannot_be_forgotten(qunlearn, run_folder, tmp_path):
+def test_ids_that_cannot_be_used(qunlearn, run_folder, tmp_path):
     split = split_of(Run.open(run_folder))
-    for rows, says in (
-        (split.held_out, "was never trained on .*held-out"),
-        (split.test, "was never trained on .*test"),
-    ):
-        (tmp_path / "ids.txt").write_text(split.data.ids[int(rows[0])])
-        words = ("forget", run_folder, "--ids", tmp_path / "ids.txt", "--out", tmp_path / "out")
-        assert re.search(says, refuse(qunlearn, tmp_path, *words))
-    name = split.data.ids[int(split.train[0])]
-    (tmp_path / "ids.txt").write_text(name)
+    first, second = (split.data.ids[int(row)] for row in split.train[:2])
+    (tmp_path / "ids.txt").write_text("\n".join([first, "nobody", "x1", first]))
     words = ("--ids", tmp_path / "ids.txt", "--method", "ft", *FAST)
-    assert qunlearn("forget", run_folder, *words, "--out", tmp_path / "done")[0] == 0
+    said = refuse(qunlearn, tmp_path, "forget", run_folder, *words, "--out", tmp_path / "done")
+    assert f"Of the 4 ids, 3 cannot be used: 1 listed twice ('{first}'); 2 unknown" in said
+    skip = (*words, "--skip-unusable")
+    code, out, err = qunlearn("forget", run_folder, *skip, "--out", tmp_path / "done")
+    assert code == 0, err
+    assert "Samples forgotten: 1. Ids skipped: 2 unknown, 1 listed twice." in out
+    run = Run.open(tmp_path / "done")
+    assert run.metrics["request"]["skipped"] == {"unknown": 2, "listed twice": 1}
+    assert "nobody" not in run.split
+    (tmp_path / "ids.txt").write_text("\n".join([first, second]))
     again = ("forget", tmp_path / "done", *words, "--out", tmp_path / "again")
-    assert "already forgotten by request 1" in refuse(qunlearn, tmp_path, *again)
+    assert f"1 already forgotten ('{first}')" in refuse(qunlearn, tmp_path, *again)
+
+
+def test_an_interrupted_request_needs_no_list_and_no_metadata(
+    qunlearn, run_folder, tmp_path, monkeypatch
+):
+    split = split_of(Run.open(run_folder))
+    names = [split.data.ids[int(row)] for row in split.train[:4]]
+    (tmp_path / "ids.csv").write_text("\n".join(["id", *names]))
+    (tmp_path / "users.csv").write_text("\n".join(["id,user", *(f"{n},7" for n in names)]))
+    asked = {
+        "listed": ("--ids", tmp_path / "ids.csv"),
+        "ruled": ("--where", "user == 7", "--metadata", tmp_path / "users.csv"),
+    }
+    for name, words in asked.items():
+        with monkeypatch.context() as patch:
+            patch.setattr("qunlearn.runs.forget._forget_into", stopped)
+            begin = (
+                "forget",
+                run_folder,
+                *words,
+                "--method",
+                "ft",
+                *FAST,
+                "--out",
+                tmp_path / name,
+            )
+            assert qunlearn(*begin)[0] == 1
+    (tmp_path / "ids.csv").unlink()
+    (tmp_path / "users.csv").unlink()
+    for name in asked:
+        code, _, err = qunlearn("forget", "--resume", "--out", tmp_path / name)
+        assert code == 0, err
+        assert Run.open(tmp_path / name).metrics["parts"]["forget"]["samples"] == 4
+        assert qunlearn("evaluate", tmp_path / name)[0] == 0
+    # Another request in its place is still refused.
+    (tmp_path / "ids.csv").write_text(names[0])
+    words = ("--resume", *asked["listed"], "--out", tmp_path / "listed")
+    assert qunlearn("forget", *words)[0] == 2
+
+
+def stopped(*_, **__):
+    raise KeyboardInterrupt
 
 
 def test_a_run_without_a_split_and_no_run_at_all(qunlearn, run_folder, tmp_path):

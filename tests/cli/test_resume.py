@@ -4,19 +4,19 @@ import pytest
 from conftest import SMALL, flags
 
 from qunlearn.store.lock import locked
-from qunlearn.training.resume import Keeper
+from qunlearn.training.checkpoint import Checkpointer
 
 
 @pytest.fixture
 def ctrl_c(monkeypatch):
     """The user presses it right after the first checkpoint."""
-    keep = Keeper.keep
+    keep = Checkpointer.save
 
     def pressed(self, *arguments):
         keep(self, *arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Keeper, "keep", pressed)
+    monkeypatch.setattr(Checkpointer, "save", pressed)
     return monkeypatch
 
 

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from qunlearn.data import Split, as_image_data
+from qunlearn.data import Augmentation, Data, Loader, Split, as_image_data
 from qunlearn.errors import UserError
 
 LABELS = np.array([0, 1, 2, 1])
@@ -31,18 +31,98 @@ def test_layouts():
         as_image_data((BYTES, LABELS), layout="CHWN")
 
 
-def test_bytes_stay_and_floats_become_float32_normalised():
+def test_bytes_are_normalised_by_their_own_mean_and_floats_are_seen_as_they_are():
     data = as_image_data((BYTES, LABELS))
     assert data.images.dtype == torch.uint8
     assert data.mean == pytest.approx((BYTES / 255).mean(axis=(0, 1, 2)))
     assert data.std == pytest.approx((BYTES / 255).std(axis=(0, 1, 2)))
+    assert "; mean 0.4922 0.4899 0.4961, std 0.2779 0.2856 0.2998; not augmented)" in repr(data)
     floats = as_image_data((BYTES.astype(np.float64) * 3 - 7, LABELS))
     assert floats.images.dtype == torch.float32
-    seen = floats.normalise(floats.images)
-    assert seen.mean((0, 2, 3)).abs().max() < 1e-5
-    assert (seen.std((0, 2, 3), correction=0) - 1).abs().max() < 1e-5
+    assert torch.equal(floats.normalise(floats.images), floats.images)
+    assert repr(floats).endswith("3 classes; not normalised; not augmented)")
     flat = as_image_data((np.full((4, 5, 6), 9, dtype=np.uint8), LABELS))
     assert flat.std == (1.0,)
+
+
+def test_normalisation_that_is_given_is_what_the_network_sees():
+    mean, std = [0.5, 0.4, 0.3], (0.25, 0.5, 1.0)
+    truth = (BYTES / 255 - np.array(mean)) / np.array(std)
+    for given in (BYTES, BYTES / 255):
+        data = Data((given, LABELS), mean=mean, std=std)
+        seen = data.normalise(data.images).permute(0, 2, 3, 1).numpy()
+        assert np.abs(seen - truth).max() < 1e-5
+    assert Data((BYTES, LABELS), mean=0.5, std=np.float32(0.25)).mean == (0.5,) * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mean": 0.5}, "go together"),
+        ({"mean": [0.5, 0.5], "std": [1, 1]}, "mean= has 2 numbers for 3 channels"),
+        ({"mean": 0.5, "std": 0}, "std = 0 is not possible: give numbers above zero"),
+        ({"mean": np.nan, "std": 1}, "mean = nan is not possible: give finite numbers"),
+        ({"mean": 127.5, "std": 0.5}, "divide it by 255"),
+        ({"augment": True}, "augment = True is not possible"),
+        ({"augment": {"crops": 1}}, "did you mean 'crop'"),
+        ({"augment": {"crop": 5}}, "crop is a number of pixels from 0 to 4"),
+        ({"augment": {"crop": 1.5}}, "crop = 1.5"),
+        ({"augment": {"flip": 1}}, "flip = 1 is not possible"),
+        ({"test_ids": ["a"]}, "test_ids= is given, but no test part"),
+        ({"metadata": {"user": [1, 2]}}, "2 entries in 'user' for 4 samples of the train part"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(UserError, match=message):
+        Data((BYTES, LABELS), **options)
+
+
+def test_training_images_are_augmented_if_that_is_asked_for():
+    plain, flipped = (
+        Data((BYTES, LABELS), mean=0.0, std=1.0, augment=augment)
+        for augment in (None, {"flip": True})
+    )
+    truth, mirrored = plain.normalise(plain.images), 0
+    for epoch in range(4):
+        loaders = (Loader(data, torch.arange(4), 4, shuffle=False) for data in (plain, flipped))
+        unchanged, augmented = (loader.batch(epoch, 0).images for loader in loaders)
+        assert torch.equal(unchanged, truth)
+        for image, original in zip(augmented, truth, strict=True):
+            turned = not torch.equal(image, original)
+            mirrored += turned
+            assert torch.equal(image, original.flip(-1) if turned else original)
+    assert 0 < mirrored < 16
+    assert Data((BYTES, LABELS), augment=Augmentation(crop=2)).augmentation == Augmentation(crop=2)
+
+
+def test_metadata_choose_what_is_to_be_forgotten():
+    data = Data(
+        (BYTES, LABELS),
+        (BYTES, LABELS),
+        ids=[11, 12, 13, 14],
+        metadata={"user": np.array([42, 42, 7, 8]), "when": ["2024-05-01", None, "", float("nan")]},
+        test_metadata={"user": torch.tensor([42, 1, 2, 3])},
+    )
+    assert data.metadata["user"] == ("42", "42", "7", "8", "42", "1", "2", "3")
+    assert data.metadata["when"] == ("2024-05-01", *[""] * 7)
+    everything = Split.make(data, held_out=["test/3"], trained_on=["11", "12", "13", "14"])
+    split = everything.forget_where("user == 42")
+    assert [data.ids[row] for row in split.forget] == ["11", "12"]
+
+
+def test_lists_of_whatever_holds_an_image():
+    truth = torch.from_numpy(BYTES).permute(0, 3, 1, 2)
+    for listed in (list(BYTES), [torch.from_numpy(x) for x in BYTES], map_to_pil(BYTES)):
+        assert torch.equal(Data((listed, LABELS.tolist())).images, truth)
+        pairs = list(zip(listed, LABELS.tolist(), strict=True))
+        assert torch.equal(Data(pairs).images, truth)
+    assert torch.equal(Data(((BYTES / 255).tolist(), LABELS)).images, truth / 255)
+    with pytest.raises(UserError, match="not of one shape"):
+        Data(([BYTES[0], BYTES[1][:4]], [0, 1]))
+
+
+def map_to_pil(images):
+    return [Image.fromarray(image) for image in images]
 
 
 def test_test_part_ids_and_names():

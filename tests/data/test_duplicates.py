@@ -63,7 +63,7 @@ def test_forget_says_so(qunlearn, tmp_path):
     assert (told["count"], told["copies"]) == (1, {first: copy})
 
 
-@pytest.mark.parametrize("method", ["oeu", "ga", "salun", "retrain"])
+@pytest.mark.parametrize("method", ["calibrated", "ga", "salun", "retrain"])
 def test_one_sample_can_be_forgotten(qunlearn, run_folder, tmp_path, method):
     sample = next(iter(json.loads((run_folder / "split.json").read_text())["parts"]["train"]))
     (tmp_path / "one.txt").write_text(sample)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from data.toy_data import make_data
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import qunlearn as qu
 from qunlearn.data import Loader
 from qunlearn.data.draw import generator
 from qunlearn.errors import UserError
@@ -171,3 +172,25 @@ def test_no_batch_is_smaller_than_half(count, batch_size):
     assert sum(sizes) == count
     assert max(sizes) <= batch_size
     assert min(sizes) >= min(count, batch_size // 2)
+
+
+@given(count=st.integers(0, 500), batch_size=st.integers(1, 80), world=st.integers(1, 5))
+def test_the_smallest_share_is_that_of_the_smallest_batch(count, batch_size, world):
+    data = make_data([0, 1, 2])
+    index = torch.zeros(count, dtype=torch.int64)
+    assume(not count or count // -(-count // batch_size) >= world)
+    loaders = [Loader(data, index, batch_size, rank=rank, world=world) for rank in range(world)]
+    shares = [len(batch.labels) for loader in loaders for batch in loader.epoch(0)]
+    assert loaders[0].smallest_share == min(shares, default=0)
+
+
+def test_an_epoch_looks_at_each_batch_a_few_times_only(monkeypatch):
+    looked = []
+    span = Loader._span
+    monkeypatch.setattr(Loader, "_span", lambda self, step: looked.append(step) or span(self, step))
+    split = qu.Split.make(qu.load_dataset("digits", subset=200))
+    model = qu.ModelSpec("cnn", classes=10, channels=1, size=8).build(seed=0)
+    qu.train(model, split, epochs=1, batch_size=2)
+    steps = max(looked) + 1
+    assert steps >= 80
+    assert len(looked) <= 4 * steps

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import struct
-
 import numpy as np
 import pytest
 import torch
+from data.toy_files import picture, write_cifar10, write_svhn
 from PIL import Image
 
-from qunlearn.data import Augmentation, load_dataset, sources
-from qunlearn.data.sources import cifar
+from qunlearn.data import Augmentation, Data, load_dataset, sources
+from qunlearn.data.sources.npz import to_arrays
 from qunlearn.errors import UserError
 
 
@@ -34,29 +32,6 @@ def test_digits_against_scikit_learn():
 
 
 # CIFAR ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def few(monkeypatch):
-    """CIFAR with 3 records per file."""
-    for name in ("CIFAR10", "CIFAR100"):
-        layout = getattr(cifar, name)
-        small = dataclasses.replace(
-            layout, train=dict.fromkeys(layout.train, 3), test=dict.fromkeys(layout.test, 3)
-        )
-        monkeypatch.setattr(cifar, name, small)
-
-
-def write_cifar10(folder, label=lambda number: number % 10):
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [f"data_batch_{k}.bin" for k in range(1, 6)] + ["test_batch.bin"]
-    for place, name in enumerate(files):
-        content = b""
-        for record in range(3):
-            number = place * 3 + record
-            red, green, blue = (bytes([number + 1, c, 0] + [c] * 1021) for c in (10, 20, 30))
-            content += struct.pack("B", label(number)) + red + green + blue
-        (folder / name).write_bytes(content)
 
 
 @pytest.mark.usefixtures("few")
@@ -163,18 +138,6 @@ def test_a_new_source_is_one_decorated_function(monkeypatch):
 # SVHN -------------------------------------------------------------------------------------------
 
 
-def write_svhn(folder, counts=(5, 3), **changes):
-    from scipy.io import savemat
-
-    chance = np.random.default_rng(0)
-    for name, count in zip(("train", "test"), counts, strict=True):
-        content = {
-            "X": chance.integers(0, 256, (32, 32, 3, count), dtype=np.uint8),
-            "y": np.array([[10 - k] for k in range(count)], dtype=np.uint8),
-        }
-        savemat(folder / f"{name}_32x32.mat", {**content, **changes}, do_compression=True)
-
-
 def test_svhn(tmp_path):
     from scipy.io import loadmat
 
@@ -217,30 +180,6 @@ def test_damaged_svhn_is_named(tmp_path):
 # Tiny-ImageNet ----------------------------------------------------------------------------------
 
 
-def picture(colour, size=(64, 64), mode="RGB"):
-    return Image.new(mode, size, colour)
-
-
-@pytest.fixture
-def tiny(tmp_path):
-    base = tmp_path / "tiny-imagenet-200"
-    for wnid in ("n2", "n1"):
-        (base / "train" / wnid / "images").mkdir(parents=True)
-        for k in range(3):
-            name = f"{wnid}_{k}.JPEG"
-            mode, colour = ("L", 77) if k == 2 else ("RGB", (40 * k, 90, int(wnid[1]) * 50))
-            picture(colour, mode=mode).save(base / "train" / wnid / "images" / name, "JPEG")
-    (base / "val" / "images").mkdir(parents=True)
-    for k in range(2):
-        picture((200, k, 0)).save(base / "val" / "images" / f"val_{k}.JPEG", "JPEG")
-    (base / "wnids.txt").write_text("n2\nn1\n")
-    (base / "words.txt").write_text("n1\tcrane, bird\nn2\tcrane, machine\nn3\tother\n")
-    (base / "val" / "val_annotations.txt").write_text(
-        "val_0.JPEG\tn1\t0\t0\t1\t1\nval_1.JPEG\tn2\t0\t0\t1\t1\n"
-    )
-    return base
-
-
 def test_tiny_imagenet(tiny, tmp_path):
     data = load_dataset("tiny-imagenet", data_dir=tmp_path)
     assert data.labels.tolist() == [0, 0, 0, 1, 1, 1, 1, 0]
@@ -274,19 +213,6 @@ def test_damaged_tiny_imagenet_is_named(tiny):
 
 
 # Folders ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def photos(tmp_path):
-    base = tmp_path / "photos"
-    chance = np.random.default_rng(0)
-    for part, count in (("train", 4), ("test", 2)):
-        for name in ("dog", "cat"):
-            (base / part / name).mkdir(parents=True)
-            for k in range(count):
-                pixels = chance.integers(0, 256, (10, 12, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(base / part / name / f"{k}.png")
-    return base
 
 
 def test_folder(photos):
@@ -437,6 +363,15 @@ class Boom:
             {"x_train": IMAGES[..., 0], "y_train": np.arange(6), "classes": np.arange(6)},
             "list of texts",
         ),
+        (
+            {"x_train": IMAGES[..., 0], "y_train": np.arange(6), "mean": "a", "std": 1},
+            "mean = array.* is not possible: give numbers",
+        ),
+        ({"x_train": IMAGES[..., 0], "y_train": np.arange(6), "crop": [1]}, "single value"),
+        (
+            {"x_train": IMAGES[..., 0], "y_train": np.arange(6), "meta_train_user": np.arange(6)},
+            "list of texts",
+        ),
     ],
 )
 def test_bad_npz_is_refused(tmp_path, arrays, message):
@@ -444,6 +379,33 @@ def test_bad_npz_is_refused(tmp_path, arrays, message):
     np.savez(path, **arrays)
     with pytest.raises(UserError, match=message):
         load_dataset(str(path))
+
+
+def test_a_data_set_written_as_npz_is_read_again_whole(tmp_path):
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (6, 3, 4, 3), dtype=np.uint8), np.arange(6) % 2
+    data = Data(
+        (images[:4], labels[:4]),
+        (images[4:], labels[4:]),
+        ids=["a", "b", "c", "d"],
+        classes=["cat", "dog"],
+        metadata={"user": [1, 2, 2, 3], "camera/lens": ["x", "", "y", "z"]},
+        test_metadata={"user": [3, 4]},
+        mean=[0.1, 0.2, 0.3],
+        std=[0.4, 0.5, 0.6],
+        augment={"crop": 1, "flip": True},
+        layout="NHWC",
+        name="mine",
+    )
+    np.savez(tmp_path / "mine.npz", **to_arrays(data))
+    again = load_dataset(str(tmp_path / "mine.npz"))
+    assert repr(again) == repr(data)
+    assert torch.equal(again.images, data.images)
+    assert torch.equal(again.labels, data.labels)
+    for name in ("ids", "classes", "mean", "std", "augmentation", "metadata"):
+        assert getattr(again, name) == getattr(data, name)
+    np.savez(tmp_path / "train.npz", **to_arrays(data.take(torch.tensor([1, 0]))))
+    assert load_dataset(str(tmp_path / "train.npz")).ids == ("b", "a")
 
 
 def test_damaged_npz_is_named(tmp_path):

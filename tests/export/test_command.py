@@ -52,3 +52,25 @@ def test_missing_packages_are_named_with_the_remedy(qunlearn, run_folder, tmp_pa
 def test_the_folder_of_the_output_must_be_there(qunlearn, run_folder, tmp_path):
     code, _, err = qunlearn("export", run_folder, "--out", tmp_path / "no" / "m.onnx")
     assert (code, "no folder" in err) == (2, True)
+
+
+def test_a_file_is_replaced_only_when_asked_and_only_if_it_is_one(qunlearn, run_folder, tmp_path):
+    file, link, folder = tmp_path / "model.onnx", tmp_path / "link.onnx", tmp_path / "folder"
+    file.write_text("precious")
+    link.symlink_to(file)
+    folder.mkdir()
+    code, _, err = qunlearn("export", run_folder, "--out", file)
+    assert (code, "--overwrite" in err) == (2, True)
+    for path in (link, folder, tmp_path / "dangling.onnx"):
+        if not path.exists():
+            path.symlink_to(tmp_path / "elsewhere")
+        code, _, err = qunlearn("export", run_folder, "--out", path, "--overwrite")
+        assert (code, "not a regular file" in err) == (2, True)
+    words = ("export", run_folder, "--out", file, "--overwrite")
+    code, _, err = qunlearn(*words, "--least-agreement", 100, "--opset", 3)  # which cannot be
+    assert (code, file.read_text()) == (2, "precious")
+    assert qunlearn(*words)[0] == 0
+    assert file.stat().st_size > 1000
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("model.onnx", "link.onnx", "folder", "dangling.onnx")
+    }

@@ -55,7 +55,11 @@ class Guard:
         if event in CODE:
             raise Misdeed(f"{event} {arguments}")
         if event == "open" and isinstance(arguments[0], (str, bytes)):
-            writes = int(arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)  # type: ignore
+            # Names in an opened folder come without it, and are then seen from the working folder,
+            # which is the base; the store opens folders in this way to write in them, and others
+            # are refused here.
+            flags = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY
+            writes = int(arguments[2] or 0) & flags  # type: ignore
             if writes and not Path(os.fsdecode(arguments[0])).resolve().is_relative_to(self.base):
                 raise Misdeed(f"opens {arguments[0]!r} for writing")
 
@@ -116,6 +120,7 @@ def changed_files(
 def fuzz(base: Path, count: int, names: list[str], seed: int) -> tuple[Counter[str], list[str]]:
     """Try the corpus and `count` changed files; how many were read and refused, and all faults."""
     targets = all_targets(base)
+    os.chdir(base)
     guard = Guard(base)
     for name, target in targets.items():  # each is valid as it is; and what is imported is now
         outcome = attempt(guard, target)

@@ -27,14 +27,21 @@ from qunlearn.cli.settings import settings_in
 from qunlearn.data import ImageData, Split, load_dataset, read_ids
 from qunlearn.data.sources import cifar
 from qunlearn.export.network import _about
-from qunlearn.methods.config import ForgetConfig
-from qunlearn.methods.explain import conflict_of
-from qunlearn.methods.forget import forget_run
-from qunlearn.methods.recipe import recipe_of
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, describe
 from qunlearn.report import report_folder
 from qunlearn.report.gather import outputs_of
+from qunlearn.runs.check import check_run
+from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.data import data_config, split_of
+from qunlearn.runs.evaluate import labels_of
+from qunlearn.runs.explain import conflict_of
+from qunlearn.runs.forget import forget_run
+from qunlearn.runs.model_file import load, model_with
+from qunlearn.runs.outputs import measured_before
+from qunlearn.runs.recipe import recipe_of
+from qunlearn.runs.request import ForgetConfig
+from qunlearn.runs.train import train_run
 from qunlearn.store.download import fetch_archive
 from qunlearn.store.run import Run
 from qunlearn.store.weights import read_tensors
@@ -42,11 +49,6 @@ from qunlearn.study.cells import Cell, figures_of
 from qunlearn.study.check import check_folder
 from qunlearn.study.compare import against
 from qunlearn.study.source import Source
-from qunlearn.training.check import check_run
-from qunlearn.training.checkpoint import load, model_with
-from qunlearn.training.config import TrainConfig
-from qunlearn.training.evaluate import data_config, labels_of, measured_before, split_of
-from qunlearn.training.train import train_run
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,13 @@ def all_targets(base: Path) -> dict[str, Target]:
 def of_runs(base: Path) -> dict[str, Target]:
     """The files of a run that has forgotten; checksums are taken anew after each change."""
     train_run(TrainConfig.parse({**SMALL, "epochs": 1}), base / "original")
-    asked = {"run": base / "original", "random": 0.1, "method": "oeu", "threads": 1}
+    asked = {"run": base / "original", "random": 0.1, "method": "calibrated", "threads": 1}
     settings = {"epochs": 1, "batch_size": 60}
     config = ForgetConfig.parse({**asked, "settings": settings})
     run = forget_run(config, base / "run")
     path, split = run.path, split_of(run)
     model = load(path)
-    cell = Cell("oeu", 0, config, path, str(run.config["asked"]))
+    cell = Cell("calibrated", 0, config, path, str(run.config["asked"]))
 
     def sealed(read: Callable[[], object]) -> Callable[[], object]:
         def both() -> None:
@@ -102,7 +104,7 @@ def of_runs(base: Path) -> dict[str, Target]:
 
     def of_outputs() -> None:
         outputs_of(run, labels_of(split))
-        measured_before(run, model, split, split)
+        measured_before(run, model, split)
         against(run, run, split)
 
     def of_config() -> None:
@@ -192,6 +194,8 @@ def of_lists(base: Path) -> dict[str, Target]:
     (base / "ids.txt").write_text("\n".join(names))
     (base / "ids.json").write_text(json.dumps({"ids": names}))
     (base / "ids.csv").write_text("id,why\n" + "".join(f'{name},"a, b"\n' for name in names))
+    wide = "Why;Sample\r\n" + "".join(f'"a, b";{name}\r\n' for name in names)
+    (base / "ids.tsv").write_bytes(wide.encode("utf-16"))
     rows = [f"{name},{k},front,2024-05-0{k % 9 + 1}\n" for k, name in enumerate(names)]
     (base / "people.csv").write_text("id,user,camera,day\n" + "".join(rows))
     rule = 'user < 12 and (camera in [front, "rear"] or day < 2024-05-03) and class != "3"\n'
@@ -215,6 +219,11 @@ def of_lists(base: Path) -> dict[str, Target]:
             )
             for kind in ("txt", "json", "csv")
         },
+        "ids.tsv": Target(
+            base / "ids.tsv",
+            mutate.in_bytes,
+            lambda: split.forget_ids(read_ids(base / "ids.tsv", "sample")).to_json(),
+        ),
         "metadata": Target(base / "people.csv", mutate.in_words, of_people),
         "rule": Target(base / "rule.txt", mutate.in_words, ruled),
     }
@@ -227,8 +236,20 @@ def of_data(base: Path) -> dict[str, Target]:
     labels = np.arange(12) % 2
     names = np.array([f"a{k}" for k in range(12)])
     np.savez(base / "a.npz", x_train=pixels, y_train=labels, id_train=names, classes=names[:2])
+    about = {"mean": 0.5, "std": 0.25, "crop": 1, "meta_train_user": names}
+    parts = {"x_test": pixels[:4] / 255, "y_test": labels[:4]}
+    np.savez_compressed(
+        base / "b.npz", x_train=pixels / 255, y_train=labels, **parts, **about, layout="NHW"
+    )
+
+    def mapped(**options: int) -> None:
+        small = {"cache_dir": base / "cache", "memory_budget": 100}
+        used(load_dataset(f"{base}/b.npz", **small, **options))
+
     targets = {
-        "npz": Target(base / "a.npz", mutate.in_zip, lambda: used(load_dataset(f"{base}/a.npz")))
+        "npz": Target(base / "a.npz", mutate.in_zip, lambda: used(load_dataset(f"{base}/a.npz"))),
+        "packed npz": Target(base / "b.npz", mutate.in_zip, mapped),
+        "npz subset": Target(base / "b.npz", mutate.in_bytes, lambda: mapped(subset=6)),
     }
     return targets | of_cifar(base) | of_svhn(base) | of_images(base) | of_archives(base)
 

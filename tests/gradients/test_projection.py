@@ -355,3 +355,47 @@ def test_misuse_is_named():
     with projector.forget():
         layer(x).sum().backward()
     layer.zero_grad()
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_forgetting_does_not_move_batchnorms_averages(momentum):
+    """In a loop of one's own, they become what the retained batches alone would make them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, momentum=momentum), nn.Flatten(), nn.Linear(144, 5)
+    )
+    alone = copy.deepcopy(model)
+    projector = GradientProjector(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # so that both see the same batches
+    for seed in range(3):
+        xf, xr = batches(seed)
+        optimizer.zero_grad()
+        with projector.forget():
+            forget_loss(model, 5 + 3 * xf).backward()
+        with projector.retain():
+            retain_loss(model, xr).backward()
+        projector.project()
+        optimizer.step()
+        alone(xr)
+    now, expected = model.state_dict(), alone.state_dict()
+    assert int(now["1.num_batches_tracked"]) == 3
+    for name in ("1.running_mean", "1.running_var", "1.num_batches_tracked"):
+        assert torch.equal(now[name], expected[name])
+
+
+def test_batchnorm_normalises_by_the_batch_to_be_forgotten_and_backward_may_come_late():
+    model = nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.Linear(3, 2))
+    twin, x = copy.deepcopy(model), 7 + torch.randn(16, 3)
+    projector = GradientProjector(model)
+    with projector.forget():
+        loss = model(x).square().sum()
+    before = copy.deepcopy(model[0].state_dict())
+    with projector.forget():
+        loss.backward()
+    with projector.retain():
+        model(x).sum().backward()
+    assert before["num_batches_tracked"] == 0
+    assert torch.equal(before["running_mean"], torch.zeros(3))
+    assert model[0].num_batches_tracked == 1
+    twin(x).square().sum().backward()
+    assert torch.equal(projector._forget[0], twin[1].weight.grad)

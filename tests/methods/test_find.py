@@ -60,7 +60,7 @@ def test_a_package_offers_a_method_by_entry_point(neggrad, monkeypatch):
 
 def test_a_broken_package_breaks_only_its_own_method(monkeypatch):
     offer(monkeypatch, ("shiny", "no_such_module"))
-    assert find_method("oeu").name == "oeu"
+    assert find_method("calibrated").name == "calibrated"
     with pytest.warns(UserWarning, match="shiny"):
         assert len(all_methods()) == 10
     with pytest.raises(UserError, match="cannot be loaded: ModuleNotFoundError"):
@@ -100,7 +100,7 @@ def test_a_method_that_fails_is_named_with_its_line(neggrad, trained, asked):
         ("oeuu", "did you mean 'oeu'"),
         ("nowhere.at.all:x", "cannot be found"),
         ("json:x", "Unknown method in 'json': 'x'"),
-        ("json:oeu", "Unknown method in 'json': 'oeu'"),
+        ("json:calibrated", "Unknown method in 'json': 'calibrated'"),
         ("salum", "did you mean 'salun'"),
     ],
 )
@@ -112,7 +112,7 @@ def test_unknown_methods_are_named(name, says):
 def test_every_method_has_ranges_among_its_settings_that_hold_the_default():
     found = all_methods()
     assert [m.name for m in found] == [
-        "retrain", "ft", "ga", "iu", "rl", "l1-sparse", "salun", "qmul", "oeu-paper", "oeu",
+        "retrain", "ft", "ga", "iu", "rl", "l1-sparse", "salun", "qmul", "oeu", "calibrated",
     ]  # fmt: skip
     for method in found:
         for name, where in method.config.search.items():

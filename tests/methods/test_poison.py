@@ -4,12 +4,12 @@ import pytest
 import torch
 from methods.conftest import fresh, poisoned
 
-from qunlearn.methods import all_methods, forget, oeu
+from qunlearn.methods import all_methods, calibrated, forget
 from qunlearn.methods.calibration import find_aim
 
 NAMES = [method.name for method in all_methods()]
-USES_FORGET = {"ga", "iu", "rl", "salun", "qmul", "oeu-paper", "oeu"}
-USES_RETAIN = {"retrain", "ft", "iu", "rl", "l1-sparse", "salun", "qmul", "oeu-paper", "oeu"}
+USES_FORGET = {"ga", "iu", "rl", "salun", "qmul", "oeu", "calibrated"}
+USES_RETAIN = {"retrain", "ft", "iu", "rl", "l1-sparse", "salun", "qmul", "oeu", "calibrated"}
 
 
 def finite(model):
@@ -28,7 +28,7 @@ def test_held_out_test_and_earlier_requests_are_never_trained_on(
     split = float_images.forget_random(0.1).forget_class(3).forget_random(0.1)
     assert len(split.earlier) == 2
     # What OEU measures on held-out samples, it may measure on clean ones: this is about training.
-    monkeypatch.setattr(oeu, "find_aim", lambda net, _, *rest: find_aim(net, split, *rest))
+    monkeypatch.setattr(calibrated, "find_aim", lambda net, _, *rest: find_aim(net, split, *rest))
     bad = poisoned(split, split.held_out, split.test, *split.earlier)
     assert finite(run(trained, bad, name))
 
@@ -58,4 +58,4 @@ def test_the_poison_works(name, trained, float_images):
 def test_oeus_variants_too(settings, trained, float_images):
     split = float_images.forget_random(0.1).forget_random(0.1)
     bad = poisoned(split, split.held_out, split.test, *split.earlier)
-    assert finite(run(trained, bad, "oeu-paper", **settings))
+    assert finite(run(trained, bad, "oeu", **settings))

@@ -38,19 +38,14 @@ def test_random_labels_are_drawn_anew_each_epoch_and_all_wrong_ones_are_alike():
 def taught(monkeypatch, trained, split, method, **settings):
     """The labels and weights that each step of a method is given, by sample."""
     seen = []
-    original = relabel.cross_entropy
 
-    def spying(fabric, model, loader, *, labels, weights):
-        real = original(fabric, model, loader, labels=labels, weights=weights)
+    class Spying(relabel.CrossEntropy):
+        def gradients(self, epoch, step):
+            rows = self.loader.batch(epoch, step).index
+            seen.append((epoch, rows, self.labels[rows].clone(), self.weights[rows].clone()))
+            return super().gradients(epoch, step)
 
-        def gradients(epoch, step):
-            rows = loader.batch(epoch, step).index
-            seen.append((epoch, rows, labels[rows].clone(), weights[rows].clone()))
-            return real.gradients(epoch, step)
-
-        return relabel.Objective(real.steps, gradients)
-
-    monkeypatch.setattr(relabel, "cross_entropy", spying)
+    monkeypatch.setattr(relabel, "CrossEntropy", Spying)
     forget(trained, split, method, **{**FAST, "epochs": 2, **settings})
     return seen
 
@@ -138,7 +133,7 @@ def test_qmul_takes_equal_weights_where_both_gradients_vanish(monkeypatch, train
     monkeypatch.setattr(qmul, "gradient_size", lambda *_: 0.0)
     lessons = []
     monkeypatch.setattr(
-        qmul, "relabelled", lambda job, config, model, lesson: lessons.append(lesson(0))
+        qmul, "Relabelled", lambda job, config, model, lesson: lessons.append(lesson(0))
     )
     monkeypatch.setattr(Job, "optimize", lambda job, config, objective: objective(job.model))
     forget(trained, asked, "qmul")

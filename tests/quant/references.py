@@ -30,8 +30,8 @@ def through(rounded: Tensor, smooth: Tensor) -> Tensor:
 
 
 def uniform(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
-    v = (x / scale + zero).clamp(low, high)
-    return scale * (through(v.round(), v) - zero)
+    v = (x / scale).clamp(low - zero, high - zero)
+    return scale * through(v.round(), v)
 
 
 def zero_point(offset: Tensor, scale: Tensor, low: int, high: int) -> Tensor:

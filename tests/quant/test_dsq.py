@@ -5,7 +5,9 @@ import torch
 from quant import references as ref
 from quant.started import for_input, for_weight
 
+from qunlearn.quant import collapsed, fused
 from qunlearn.quant import functional as F
+from qunlearn.quant.limits import SHARPEST, SOFTEST
 
 WEIGHT = torch.randn(5, 30, generator=torch.Generator().manual_seed(0)) + 0.2
 
@@ -36,7 +38,7 @@ def test_an_input_s_range_starts_at_its_ends_and_holds_zero() -> None:
 
 def test_the_softness_starts_where_it_may_be() -> None:
     alpha = for_weight("dsq", WEIGHT).alpha.item()
-    assert F.SHARPEST <= alpha <= F.SOFTEST
+    assert SHARPEST <= alpha <= SOFTEST
 
 
 @pytest.mark.parametrize("per_channel", [True, False])
@@ -68,10 +70,48 @@ def test_gradients_reach_the_range_as_it_is_learned() -> None:
 def test_a_softness_out_of_its_range_counts_as_the_nearest_in_it(alpha: float) -> None:
     quantizer = for_input("dsq", WEIGHT)
     slopes = []
-    for value in (alpha, min(max(alpha, F.SHARPEST), F.SOFTEST)):
+    for value in (alpha, min(max(alpha, SHARPEST), SOFTEST)):
         with torch.no_grad():
             quantizer.alpha.fill_(value)
         x = WEIGHT.clone().requires_grad_()
         slopes.append(torch.autograd.grad(quantizer(x).sum(), x)[0])
     assert torch.equal(*slopes)
     assert torch.isfinite(slopes[0]).all()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("alpha", "outward"), [(-0.1, 1), (0.0, 1), (0.6, -1)])
+def test_no_gradient_carries_the_softness_further_out(
+    alpha: float, outward: int, compiled: bool
+) -> None:
+    quantizer = for_input("dsq", WEIGHT)
+    with torch.no_grad():
+        quantizer.alpha.fill_(alpha)
+    found = []
+    for sign in (1, -1):
+        quantizer.alpha.grad = None
+        with fused(compiled):
+            (sign * quantizer(WEIGHT)).sum().backward()
+        found.append(quantizer.alpha.grad.item())
+    # The slope at the end of the range, by autograd through the soft curve in the paper's form.
+    end = SHARPEST if outward > 0 else SOFTEST
+    ends = F.snap_range(quantizer.lower.detach().double(), quantizer.upper.detach().double(), 4)
+    (softness,) = ref.leaves(end)
+    (slope,) = torch.autograd.grad(
+        ref.dsq_soft(WEIGHT.double(), *ends, softness, 4).sum(), softness
+    )
+    # Descent goes against the gradient: one that is positive would lower α further.
+    expected = [g if g * outward < 0 else 0 for g in (slope.item(), -slope.item())]
+    assert slope.item() != 0
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_softness_out_of_its_range_is_no_collapsed_scale() -> None:
+    quantizer = for_input("dsq", WEIGHT)
+    for alpha in (-1.0, 0.0, 0.9):
+        with torch.no_grad():
+            quantizer.alpha.fill_(alpha)
+        assert collapsed(quantizer) == []
+    with torch.no_grad():
+        quantizer.upper.copy_(quantizer.lower)
+    assert collapsed(quantizer) == [""]

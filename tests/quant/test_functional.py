@@ -12,6 +12,7 @@ from quant.references import BITS, agree, leaves, tensors
 from torch import Tensor
 
 from qunlearn.quant import functional as F
+from qunlearn.quant.limits import SHARPEST, SMALLEST_SCALE, SOFTEST
 
 SCALES = st.sampled_from([0.003, 0.1, 0.25, 1.7])
 
@@ -129,7 +130,7 @@ def test_dorefa_by_the_published_formula_one_number_at_a_time(weight: Tensor, bi
     (w,) = leaves(weight)
     output = F.dorefa(w, bits)
     (slopes,) = torch.autograd.grad(output.sum(), w)
-    largest = max(max(abs(math.tanh(v)) for v in weight.flatten().tolist()), F.SMALLEST_SCALE)
+    largest = max(max(abs(math.tanh(v)) for v in weight.flatten().tolist()), SMALLEST_SCALE)
     n = 2**bits - 1
     for v, rounded, slope in zip(weight.flatten(), output.flatten(), slopes.flatten(), strict=True):
         squeezed = math.tanh(v.item())
@@ -145,7 +146,7 @@ def test_dorefa_by_the_published_formula_one_number_at_a_time(weight: Tensor, bi
     bits=BITS,
     lower=st.floats(-3, 0.5),
     width=st.floats(0.1, 40),
-    alpha=st.floats(F.SHARPEST, F.SOFTEST),
+    alpha=st.floats(SHARPEST, SOFTEST),
     channels=st.booleans(),
 )
 def test_dsq_is_hard_forward_and_has_the_soft_curve_s_gradients(

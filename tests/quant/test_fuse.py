@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,11 +19,21 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from qunlearn.models import ModelSpec
-from qunlearn.quant import QuantSpec, functional, fuse, fused, quantize, why_not
+from qunlearn.quant import (
+    QuantSpec,
+    functional,
+    fuse,
+    fused,
+    kernels,
+    operators,
+    quantize,
+    why_not,
+)
+from qunlearn.quant.operators import Kernel
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason="no compiler here")
 
-KERNELS = [kernel for kernel in vars(functional).values() if isinstance(kernel, fuse.Kernel)]
+KERNELS = [kernel for kernel in vars(kernels).values() if isinstance(kernel, Kernel)]
 
 
 def network(quantizer: str, per_channel: bool) -> nn.Module:
@@ -92,19 +103,19 @@ def test_a_float_step_of_resnet_agrees_layer_by_layer(quantizer: str) -> None:
         assert error <= 1e-5 * size, layer
 
 
-def examples(x: Tensor, shape: tuple[int, ...]) -> dict[fuse.Kernel, tuple[Any, ...]]:
+def examples(x: Tensor, shape: tuple[int, ...]) -> dict[Kernel, tuple[Any, ...]]:
     """What each kernel may be given for `x`, with shared numbers of a shape."""
-    kind = functional.wide(x).dtype
+    kind = kernels.wide(x).dtype
 
     def shared(low: float, high: float) -> Tensor:
         return low + (high - low) * torch.rand(shape, dtype=kind)
 
     gradient, step, offset = torch.randn(x.shape).to(x.dtype), shared(0.1, 0.6), shared(-9, 1)
     return {
-        functional._round: (x, step, offset, 0, 15, True),
-        functional._round_back: (x, gradient, step, offset, 0, 15, 0.3, True),
-        functional._pact_back: (x, gradient, 2 * step, True),
-        functional._soft_back: (x, gradient, -step, step, shared(1, 7.6), shared(0.5, 1), 15),
+        kernels.round_forward: (x, step, offset, 0, 15, True),
+        kernels.round_back: (x, gradient, step, offset, 0, 15, 0.3, True),
+        kernels.pact_back: (x, gradient, 2 * step, True),
+        kernels.soft_back: (x, gradient, -step, step, shared(1, 7.6), shared(0.5, 1), 15),
     }
 
 
@@ -129,8 +140,8 @@ def test_each_kernel_computes_what_is_written(
     for kernel, words in examples(x, own).items():
         ours, expected = several(kernel(*words, fused=True)), several(kernel.plain(*words))
         each, *sums = zip(ours, expected, strict=True)
-        if kernel is functional._soft_back:  # its tanh is not torch's
-            near = {} if kind in fuse.NARROW else exact
+        if kernel is kernels.soft_back:  # its tanh is not torch's
+            near = {} if kind in operators.NARROW else exact
             torch.testing.assert_close(*each, **near)
         else:
             assert torch.equal(*each)
@@ -151,10 +162,12 @@ def test_not_even_nonsense_comes_out_otherwise(
     x: list[float], scale: float, place: float, from_offset: bool
 ) -> None:
     values, *grid = torch.tensor(x), torch.tensor(scale), torch.tensor(place), 0, 15
-    ours, expected = (functional._round(values, *grid, from_offset, fused=on) for on in (1, 0))
+    ours, expected = (
+        kernels.round_forward(values, *grid, from_offset, fused=on) for on in (True, False)
+    )
     torch.testing.assert_close(ours, expected, rtol=0, atol=0, equal_nan=True)
     words = (values, torch.ones(len(x)), *grid, 0.5, from_offset)
-    ours, expected = (functional._round_back(*words, fused=on)[0] for on in (1, 0))
+    ours, expected = (kernels.round_back(*words, fused=on)[0] for on in (True, False))
     torch.testing.assert_close(ours, expected, rtol=0, atol=0)
 
 
@@ -163,25 +176,25 @@ def test_the_edges_of_pact_are_the_same(signed: bool) -> None:
     x = torch.tensor([-2.1, -2.0, -1.9, -0.1, 0.0, 0.1, 1.9, 2.0, 2.1])
     words = (x, torch.arange(1.0, 10.0), torch.tensor(2.0), signed)
     for ours, expected in zip(
-        functional._pact_back(*words, fused=True), functional._pact_back(*words), strict=True
+        kernels.pact_back(*words, fused=True), kernels.pact_back(*words), strict=True
     ):
         assert torch.equal(ours, expected)
 
 
 def test_which_tensors_c_can_take(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
-    by_c = fuse.Kernel.by_c
+    by_c = Kernel.by_c
 
-    def noted(self: fuse.Kernel, dense: fuse.Tensors, *others: Any) -> list[Tensor]:
+    def noted(self: Kernel, dense: operators.Tensors, *others: Any) -> list[Tensor]:
         seen.append((*dense[0].shape, others[-1]))
         return by_c(self, dense, *others)
 
-    monkeypatch.setattr(fuse.Kernel, "by_c", noted)
+    monkeypatch.setattr(Kernel, "by_c", noted)
     x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     rows, one = torch.tensor([0.2, 0.3]).reshape(2, 1, 1, 1), torch.tensor(0.2)
 
     def rounded(x: Tensor, scale: Tensor) -> Tensor:
-        found: Tensor = functional._round(x, scale, torch.tensor(0.0), -8, 7, False, fused=True)
+        found: Tensor = kernels.round_forward(x, scale, torch.tensor(0.0), -8, 7, False, fused=True)
         torch.testing.assert_close(found, (x / scale).round().clamp(-8, 7) * scale)
         return found
 
@@ -194,7 +207,7 @@ def test_which_tensors_c_can_take(monkeypatch: pytest.MonkeyPatch) -> None:
     rounded(x[:0], one)
     assert len(seen) == 2
     back = (one, torch.tensor(0.0), -8, 7, 1.0, False)
-    functional._round_back(x, x.contiguous(), *back, fused=True)  # not in the same order
+    kernels.round_back(x, x.contiguous(), *back, fused=True)  # not in the same order
     assert len(seen) == 2
 
 
@@ -276,6 +289,46 @@ def test_what_hinders_it_is_said(compiler: str, says: str, monkeypatch: pytest.M
     assert re.search(says, reason)
 
 
+@pytest.mark.usefixtures("anew")
+@pytest.mark.parametrize(
+    ("compiler", "says"),
+    [
+        # The shell waits for its child, which outlives it unless both are ended.
+        ("sh -c 'sleep 60 & wait'", "did not compile kernels.c within 0.3 seconds; name another"),
+        ("sh -c 'exec sleep 60'", "did not compile kernels.c within 0.3 seconds; name another"),
+    ],
+)
+def test_a_compiler_that_hangs_is_ended(
+    compiler: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", compiler)
+    monkeypatch.setattr(fuse, "PATIENCE", 0.3)
+    started = time.monotonic()
+    assert says in str(why_not())
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.usefixtures("anew")
+@pytest.mark.parametrize(
+    ("makes", "says"),
+    [
+        (
+            "echo 'int other;' | cc -shared -fPIC -x c - -o kernels.so",
+            "no function 'round_forward'",
+        ),
+        ("echo 'no library' > kernels.so", "cannot compile or load kernels.c: .*kernels.so"),
+    ],
+)
+def test_a_compiler_that_makes_another_library(
+    makes: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", shlex.join(["sh", "-c", makes]))
+    reason = why_not()
+    assert reason is not None
+    assert re.search(says, reason)
+    assert "\n" not in reason
+
+
 @pytest.mark.parametrize("shape", [(4, 1, 1, 1), (1, 6, 1, 1), (1, 1, 5, 1), (4, 6, 1, 1), ()])
 def test_scales_may_lie_along_any_axis(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
@@ -325,29 +378,89 @@ def test_another_device_without_a_compiler_is_told(monkeypatch: pytest.MonkeyPat
         raise torch._dynamo.exc.TorchDynamoException("\nCannot find a working triton\nat all")
 
     monkeypatch.setattr(torch, "compile", lambda *_, **__: missing)
-    kernel = fuse.kernel("round_forward", dense=1, shared=2)(functional._round.plain)
+    kernel = kernels.round_forward
+    monkeypatch.setattr(kernel, "by_torch", None)
     words = (torch.randn(9), torch.tensor(0.2), torch.tensor(0.0), 0, 7, False)
     with pytest.warns(UserWarning, match="not compiled.*Cannot find a working triton"):
-        torch.testing.assert_close(kernel.elsewhere(*words), kernel.plain(*words))
-    torch.testing.assert_close(kernel.elsewhere(*words), kernel.plain(*words))  # once is enough
+        torch.testing.assert_close(kernel.elsewhere(*words, True), kernel.plain(*words))
+    again = kernel.elsewhere(*words, True)  # it is told once
+    torch.testing.assert_close(again, kernel.plain(*words))
 
 
-def test_transforms_of_functions_go_past_the_compiler() -> None:
-    x, scale = torch.randn(6, 5), torch.tensor(0.2)
+@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize("quantizer", ["lsq+", "lsq", "pact", "dsq"])
+def test_gradients_of_each_sample_are_those_of_one_at_a_time(quantizer: str, on: bool) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
+    net = quantize(net, QuantSpec(3, 3, quantizer, per_channel=True)).double()
+    x = torch.randn(5, 1, 6, 6).double()
+    net(x)
+    parameters = {name: p.detach() for name, p in net.named_parameters()}
 
-    def total(x: Tensor, scale: Tensor) -> Tensor:
-        return functional.uniform_quantize(x, scale, 0, -8, 7).square().sum()
+    def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        out: Tensor = torch.func.functional_call(net, parameters, (x[None],))
+        return out.square().sum()
 
-    each = torch.func.vmap(torch.func.grad(total, argnums=1), in_dims=(0, None))
-    plain = each(x, scale)
+    with fused(on):
+        found = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)
+    for i, one in enumerate(x):
+        net.zero_grad()
+        net(one[None]).square().sum().backward()
+        for name, parameter in net.named_parameters():
+            assert parameter.grad is not None
+            torch.testing.assert_close(found[name][i], parameter.grad, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize("axes", [(0, None, None), (1, 0, None), (None, 0, 0), (None, None, 0)])
+def test_vmap_is_one_at_a_time(axes: tuple[int | None, ...], on: bool) -> None:
+    torch.manual_seed(0)
+    one = (torch.randn(4, 6), torch.rand(4, 1) / 5 + 0.1, -torch.rand(()))
+    given = [
+        each if axis is None else torch.stack([each, 2 * each, 3 * each], axis)
+        for each, axis in zip(one, axes, strict=True)
+    ]
+    rest = (0, 7, True)
+
+    def both(x: Tensor, scale: Tensor, place: Tensor) -> tuple[Tensor, ...]:
+        back = kernels.round_back(x, x.square(), scale, place, 0, 7, 0.5, True, fused=on)
+        return (kernels.round_forward(x, scale, place, *rest, fused=on), *back)
+
+    found = torch.func.vmap(both, axes)(*given)
+    for i in range(3):
+        own = (e if a is None else e.select(a, i) for e, a in zip(given, axes, strict=True))
+        for mine, expected in zip(found, both(*own), strict=True):
+            torch.testing.assert_close(mine[i], expected)
+
+
+@pytest.mark.parametrize("name", ["round_forward", "round_back", "pact_back", "soft_back"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [False, True])
+def test_operators_keep_what_torch_asks_of_them(name: str, kind: torch.dtype, rows: bool) -> None:
+    x = torch.randn(4, 3, 5).to(kind)
+    words = examples(x, (4, 1, 1) if rows else ())[getattr(kernels, name)]
+    operator = getattr(torch.ops.qunlearn, name)
+    utilities = ("test_schema", "test_faketensor")
+    for on in (False, True):
+        torch.library.opcheck(operator, (*words, on), test_utils=utilities)
+
+
+def test_torch_compile_and_export_see_plain_operations() -> None:
+    class Rounds(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.uniform_quantize(x, torch.tensor(0.5), 3, 0, 15)
+
+    x = torch.randn(40)
     with fused():
-        torch.testing.assert_close(each(x, scale), plain)
+        exported = torch.export.export(Rounds(), (x,))
+    assert not any("qunlearn" in str(node.target) for node in exported.graph.nodes)
+    assert torch.equal(exported.module()(x), Rounds()(x))
 
 
 @pytest.mark.usefixtures("anew")
 def test_several_threads_may_compile_at_once() -> None:
     def rounded(bits: int) -> Tensor:
-        found: Tensor = functional._round(x, step, zero, 0, 2**bits - 1, False, fused=True)
+        found: Tensor = kernels.round_forward(x, step, zero, 0, 2**bits - 1, False, fused=True)
         return found
 
     x, step, zero = torch.randn(400), torch.tensor(0.1), torch.tensor(0.0)
@@ -356,23 +469,27 @@ def test_several_threads_may_compile_at_once() -> None:
             torch.testing.assert_close(found, (10 * x).clamp(0, 2**bits - 1).round() / 10)
 
 
-def test_what_is_no_plain_memory_is_computed_as_written() -> None:
+def test_what_is_no_plain_memory_comes_out_the_same() -> None:
     x, zero, step = torch.randn(600), torch.zeros(()), torch.tensor(0.2)
     grid = (step, zero, -8, 7, False)
-    expected = functional._round(x, *grid)
+    expected = kernels.round_forward(x, *grid)
     with fused():
         with pytest.raises((RuntimeError, NotImplementedError)):
-            functional._round(x, torch.tensor(0.2, device="meta"), zero, -8, 7, False)
+            kernels.round_forward(x, torch.tensor(0.2, device="meta"), zero, -8, 7, False)
         each = torch.func.vmap(lambda s: functional.uniform_quantize(x, s, 0, -8, 7))
         torch.testing.assert_close(each(step.expand(3)), expected.expand(3, -1))
         scale = torch._neg_view(-step)
-        torch.testing.assert_close(functional._round(x, scale, zero, -8, 7, False), expected)
-        with pytest.raises(RuntimeError, match="immutable"):  # as torch has it
-            functional._round(torch._efficientzerotensor(600), *grid)
-        turned = functional._round(torch._neg_view(x), step, zero, -8, 8, False)
-        torch.testing.assert_close(turned, functional._round(-x, step, zero, -8, 8, False))
-        shaped = functional._round(x, step.reshape(1, 1), zero, -8, 7, False)
-        torch.testing.assert_close(shaped, expected.reshape(1, -1))
+        assert torch.equal(kernels.round_forward(x, scale, zero, -8, 7, False), expected)
+        nothing = kernels.round_forward(torch._efficientzerotensor(600), *grid)
+        assert torch.equal(nothing, torch.zeros(600))
+        turned = kernels.round_forward(torch._neg_view(x), step, zero, -8, 8, False)
+        assert torch.equal(turned, kernels.round_forward(-x, step, zero, -8, 8, False))
+        shaped = kernels.round_forward(x, step.reshape(1, 1), zero, -8, 7, False)
+        assert torch.equal(shaped, expected.reshape(1, -1))
+        meta = kernels.round_forward(
+            x.to("meta"), *(each.to("meta") for each in grid[:2]), *grid[2:]
+        )
+        assert (meta.shape, meta.dtype, meta.is_meta) == (x.shape, x.dtype, True)
         for early in (False, True):
-            written = make_fx(lambda x: functional._round(x, *grid), pre_dispatch=early)
-            torch.testing.assert_close(written(torch.ones(600))(x), expected)
+            written = make_fx(lambda x: kernels.round_forward(x, *grid), pre_dispatch=early)
+            assert torch.equal(written(torch.ones(600))(x), expected)

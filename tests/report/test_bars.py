@@ -6,7 +6,7 @@ import pytest
 
 from qunlearn.report.bars import gap_bars, runtime_bars
 
-VARIANTS = ["oeu-paper", "oeu-paper[forget_loss=random-label]", "oeu-paper[granularity=global]"]
+VARIANTS = ["oeu", "oeu[forget_loss=random-label]", "oeu[granularity=global]"]
 
 
 @pytest.mark.parametrize("floor", [None, 0.5])

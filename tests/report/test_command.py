@@ -7,12 +7,13 @@ import torch
 from report.made_up import comparison, table
 
 from qunlearn.cli.main import main
-from qunlearn.methods.config import ForgetConfig
-from qunlearn.methods.forget import forget_run
 from qunlearn.report.run import report_run, retrain_of
+from qunlearn.runs.data import split_of
+from qunlearn.runs.evaluate import predictions
+from qunlearn.runs.forget import forget_run
+from qunlearn.runs.model_file import load
+from qunlearn.runs.request import ForgetConfig
 from qunlearn.store.run import Run
-from qunlearn.training.checkpoint import load
-from qunlearn.training.evaluate import predictions, split_of
 
 
 def call(capsys, *words):

@@ -1,20 +1,29 @@
 """The page itself: whole, alone, escaped, the same twice; and folders that get none."""
 
 import base64
+import html
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
+from conftest import SMALL
 from report.made_up import MODELS, RETRAIN, comparison, table
 from sealed import seal
 
+import qunlearn
 from qunlearn.cli.output import print_scores
 from qunlearn.errors import UserError
-from qunlearn.methods.config import ForgetConfig
-from qunlearn.methods.forget import forget_run
 from qunlearn.report import report_comparison, report_folder, report_run
+from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.forget import forget_run
+from qunlearn.runs.request import ForgetConfig
+from qunlearn.runs.train import train_run
 
 
 class Reader(HTMLParser):
@@ -74,7 +83,7 @@ def read(page):
 def forgotten(run_folder, tmp_path_factory):
     """OEU's and Retrain's runs on the same request, not to be changed."""
     base = tmp_path_factory.mktemp("forgotten")
-    for name in ("oeu", "retrain"):
+    for name in ("calibrated", "retrain"):
         settings = {"epochs": 1, "batch_size": 60}
         asked = {"run": run_folder, "random": 0.1, "method": name, "settings": settings}
         forget_run(ForgetConfig.parse({**asked, "threads": 1}), base / name)
@@ -101,6 +110,47 @@ def test_a_comparison_gets_a_page(tmp_path):
     assert {"gaps.svg", "gaps.png", "runtime.svg", "runtime.png"} == {
         path.name for path in (folder / "figures").iterdir()
     }
+
+
+def test_every_page_says_when_its_runs_were_made(runs, tmp_path):
+    infos = [json.loads((runs / n / "run.json").read_text()) for n in ("calibrated", "retrain")]
+    begun, finished = infos[0]["begun"], infos[0]["finished"]
+    assert f"Begun {begun}, finished {finished}." in read(report_run(runs / "calibrated")).text
+    folder = comparison(tmp_path / "table", table({"calibrated": MODELS["forgetter"]}))
+    assert "When it was made is not on record." in read(report_comparison(folder)).text
+    for name in ("calibrated", "retrain"):
+        shutil.copytree(runs / name, folder / "cells" / name / "seed0")
+    finished = max(info["finished"] for info in infos)
+    begun = min(info["begun"] for info in infos)
+    assert f"Begun {begun}, finished {finished}." in read(report_comparison(folder)).text
+
+
+def test_the_command_that_makes_a_run_again_makes_it_again(tmp_path):
+    """Also with a network and a method of one's own, and with a space in the folder's name."""
+    tests = Path(__file__).parents[1]
+    own = re.findall(r"```python\n(.*?)```", (tests.parent / "docs/methods.md").read_text(), re.S)[
+        0
+    ]
+    (tmp_path / "neggrad.py").write_text(own)
+    places = [str(tmp_path), str(tests), str(Path(qunlearn.__file__).parents[1])]
+    scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(places), "PATH": scripts}
+
+    def shell(command):
+        subprocess.run(command, shell=True, env=env, cwd=tmp_path, check=True, capture_output=True)
+
+    small = {**SMALL, "model": "plain_net:make", "width": 1.0, "epochs": 1}
+    train_run(TrainConfig.parse(small), tmp_path / "my runs" / "original")
+    words = "--random 0.1 --model plain_net:make --method neggrad:neggrad --epochs 1 --threads 1"
+    shell(f"qunlearn forget 'my runs/original' {words} --out 'my runs/a'")
+    page = report_run(tmp_path / "my runs" / "a").read_text()
+    command = html.unescape(re.search("<pre>(.*?)</pre>", page)[1])
+    assert command.endswith("--model plain_net:make --method neggrad:neggrad --out NEW")
+    shell(command)
+    for name in ("model.safetensors", "config.toml", "split.json"):
+        assert (tmp_path / "NEW" / name).read_bytes() == (
+            tmp_path / "my runs" / "a" / name
+        ).read_bytes()
 
 
 def test_one_sample_is_found_out_by_chance(tmp_path):
@@ -199,28 +249,28 @@ def test_names_from_outside_are_escaped(tmp_path):
 
 
 def test_a_comparison_with_cells_shows_their_outputs(runs, tmp_path):
-    folder = comparison(tmp_path / "table", table({"oeu": MODELS["forgetter"]}))
-    for name in ("oeu", "retrain"):
+    folder = comparison(tmp_path / "table", table({"calibrated": MODELS["forgetter"]}))
+    for name in ("calibrated", "retrain"):
         shutil.copytree(runs / name, folder / "cells" / name / "seed0")
     text = read(report_comparison(folder)).text
     for words in ("How sure of the truth", "forgotten sample is spread", "in conflict", "torch"):
         assert words in text
     assert "the bar of the true class ends near Retrain's mark" in text
-    assert "lr=0.01" in text  # which oeu chose
+    assert "lr=0.01" in text  # which calibrated chose
     names = {path.stem.partition("-")[0] for path in (folder / "figures").iterdir()}
     assert names == {"gaps", "runtime", "confidence", "answers", "sample", "conflict"}
 
 
 def test_a_run_beside_retrain(runs):
-    text = read(report_run(runs / "oeu", reference=runs / "retrain")).text
+    text = read(report_run(runs / "calibrated", reference=runs / "retrain")).text
     for words in ("Did the model forget?", "How far from Retrain", "line: Retrain", "digits"):
         assert words in text
     assert "the line is near Retrain's" in text
-    assert f"qunlearn forget --config {runs / 'oeu' / 'config.toml'} --out NEW" in text
+    assert f"qunlearn forget --config {runs / 'calibrated' / 'config.toml'} --out NEW" in text
 
 
 def test_a_run_alone_says_what_is_missing(runs):
-    text = read(report_run(runs / "oeu")).text
+    text = read(report_run(runs / "calibrated")).text
     assert "There is no retrained model to compare with" in text
     for words in ("How far from Retrain", "near Retrain's", "Retrain's line"):
         assert words not in text
@@ -229,7 +279,7 @@ def test_a_run_alone_says_what_is_missing(runs):
 
 
 def test_a_class_that_is_gone_is_to_look_like_its_own_test_samples(run_folder, tmp_path):
-    asked = {"run": run_folder, "classes": ["3"], "method": "oeu", "epochs": 1, "threads": 1}
+    asked = {"run": run_folder, "classes": ["3"], "method": "calibrated", "epochs": 1, "threads": 1}
     run = forget_run(ForgetConfig.parse(asked), tmp_path / "class")
     text = read(report_run(run.path)).text
     assert "like the part “test, forgotten classes”" in text
@@ -239,40 +289,40 @@ def test_a_class_that_is_gone_is_to_look_like_its_own_test_samples(run_folder, t
 
 
 def test_an_image_is_shown_only_while_it_is_asked_for(runs):
-    page = report_run(runs / "oeu", reference=runs / "retrain", image=True)
+    page = report_run(runs / "calibrated", reference=runs / "retrain", image=True)
     shown = base64.b64decode(re.search('data:image/png;base64,([^"]*)"', page.read_text())[1])
     assert shown.startswith(b"\x89PNG")
     assert "; img-src data:" in page.read_text()  # or the browser would not show it
-    assert (runs / "oeu" / "figures" / "image.png").is_file()
-    read(report_run(runs / "oeu", reference=runs / "retrain"))  # which asserts that there is none
-    assert not list((runs / "oeu" / "figures").glob("image*"))
+    assert (runs / "calibrated" / "figures" / "image.png").is_file()
+    read(report_run(runs / "calibrated", reference=runs / "retrain"))
+    assert not list((runs / "calibrated" / "figures").glob("image*"))
 
 
 def test_without_the_origin_or_the_outputs_the_rest_is_shown(runs):
-    config = runs / "oeu" / "config.toml"
+    config = runs / "calibrated" / "config.toml"
     config.write_text(re.sub(r'(?m)^run = ".*"$', 'run = "gone"', config.read_text()))
-    seal(runs / "oeu")
-    text = read(report_run(runs / "oeu")).text
+    seal(runs / "calibrated")
+    text = read(report_run(runs / "calibrated")).text
     assert "Not shown: the model before forgetting" in text
     assert "One of them" not in text
     with pytest.raises(UserError, match="put the run before back"):
-        report_run(runs / "oeu", image=True)
-    (runs / "oeu" / "predictions.safetensors").unlink()
-    assert "outputs were not kept" in read(report_run(runs / "oeu")).text
-    page = (runs / "oeu" / "report.html").read_text()
+        report_run(runs / "calibrated", image=True)
+    (runs / "calibrated" / "predictions.safetensors").unlink()
+    assert "outputs were not kept" in read(report_run(runs / "calibrated")).text
+    page = (runs / "calibrated" / "report.html").read_text()
     with pytest.raises(UserError, match="no sample whose image could be shown"):
-        report_run(runs / "oeu", image=True)
-    assert (runs / "oeu" / "report.html").read_text() == page
+        report_run(runs / "calibrated", image=True)
+    assert (runs / "calibrated" / "report.html").read_text() == page
 
 
 def test_the_same_folder_gives_the_same_bytes(runs):
     def written():
-        files = [runs / "oeu" / "report.html", *(runs / "oeu" / "figures").iterdir()]
+        files = [runs / "calibrated" / "report.html", *(runs / "calibrated" / "figures").iterdir()]
         return {path.name: path.read_bytes() for path in files}
 
-    report_run(runs / "oeu", reference=runs / "retrain")
+    report_run(runs / "calibrated", reference=runs / "retrain")
     first = written()
-    report_run(runs / "oeu", reference=runs / "retrain")
+    report_run(runs / "calibrated", reference=runs / "retrain")
     assert written() == first
 
 
@@ -297,11 +347,11 @@ def test_folders_without_a_page(tmp_path, run_folder, runs):
 
 
 def test_references_that_are_none(runs, run_folder, tmp_path):
-    refused("not made by Retrain", runs / "oeu", reference=runs / "oeu")
+    refused("not made by Retrain", runs / "calibrated", reference=runs / "calibrated")
     asked = {"run": run_folder, "random": 0.2, "method": "retrain", "threads": 1}
     settings = {"epochs": 1, "batch_size": 60}
     forget_run(ForgetConfig.parse({**asked, "settings": settings}), tmp_path / "other")
-    refused("retrained without other samples", runs / "oeu", reference=tmp_path / "other")
+    refused("retrained without other samples", runs / "calibrated", reference=tmp_path / "other")
 
 
 def test_retrain_as_a_method_of_its_own_is_a_yes(tmp_path):

@@ -34,7 +34,7 @@ def test_it_is_the_one_that_lost_most():
 def test_the_panel_has_each_model_and_the_truth():
     sample = Sample.telling(LABELS, NAMES, BEFORE, AFTER)
     answers = {"before": BEFORE, "Retrain": None, "after": AFTER}
-    panel = sample_panel("oeu", sample, answers)
+    panel = sample_panel("calibrated", sample, answers)
     assert panel.alt.endswith("True class: before 90 %, after 30 %.")
     for words in ("cat (true)", ">dog<", ">ship<", ">before<", ">after<"):
         assert words in panel.svg
@@ -64,7 +64,7 @@ def test_of_many_classes_the_truth_and_the_likeliest_are_shown():
 
 @pytest.mark.parametrize("length", [3, 40])
 def test_names_leave_room_for_the_bars(length):
-    title = "oeu-paper[forget_loss=random-label]"
+    title = "oeu[forget_loss=random-label]"
     names = [name.ljust(length, "x") for name in NAMES]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib's only sign that no room was left

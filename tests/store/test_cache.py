@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -101,3 +105,58 @@ def test_a_full_disk_is_refused_before_writing(tmp_path):
     with pytest.raises(UserError, match=r"bytes in .* are free.*--cache-dir"):
         memory_mapped(tmp_path, "set", "k", (1 << 60, 3, 4), Rows(), dict)
     assert list(tmp_path.iterdir()) == []
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_nobody_else_can_look_into_it(tmp_path):
+    """Whatever the umask, and also if an earlier version made it readable."""
+    folder = tmp_path / "cache" / "images"
+    get(folder, Rows())
+    assert mode(folder) == 0o700
+    assert {mode(path) for path in folder.iterdir()} == {0o600}
+    folder.chmod(0o755)
+    get(folder, Rows())
+    assert mode(folder) == 0o700
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from qunlearn.store.cache import memory_mapped
+
+def rows():
+    yield np.zeros((1, 4), np.uint8)
+    print("writing", flush=True)
+    time.sleep(60)
+
+memory_mapped(Path(sys.argv[1]), "other", "key", (2, 4), rows(), dict)
+"""
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """Another process that is writing to the cache."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "writing\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_what_a_killed_writer_left_is_swept_and_what_a_living_one_writes_is_not(tmp_path, writer):
+    (under_way,) = tmp_path.glob(".writing-*")
+    (tmp_path / "notes.txt").write_text("somebody's")
+    get(tmp_path, Rows())
+    assert under_way.exists()
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    assert under_way.exists()
+    get(tmp_path, Rows(), key="l")
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"set.l.npy", "set.l.json", "notes.txt"}

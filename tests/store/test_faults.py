@@ -30,5 +30,7 @@ def test_the_old_state_or_the_new_is_found_whatever_call_fails(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    # One file takes nine: the folder and the file are opened, the file is locked, written, flushed,
+    # renamed and closed, the folder flushed and closed.
     for name, states in json.loads(done.stdout).items():
-        assert states["calls"] == states["old"] + states["new"] >= 10, name
+        assert states["calls"] == states["old"] + states["new"] >= 9, name

@@ -11,8 +11,8 @@ def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path):
     write_text(path, "old")
 
     def fail_half_way():
-        with replacing(path) as temporary:
-            temporary.write_text("half")
+        with replacing(path) as file:
+            file.write(b"half")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):

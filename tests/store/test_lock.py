@@ -65,8 +65,8 @@ def test_a_lock_that_was_taken_away_while_waiting_is_taken_anew(tmp_path, monkey
         attempts.append(handle)
         return lock_it(handle)
 
-    lock_it = lock._try
-    monkeypatch.setattr(lock, "_try", ends_first)
+    lock_it = lock.try_lock
+    monkeypatch.setattr(lock, "try_lock", ends_first)
     with locked(tmp_path):
         assert len(attempts) == 2
         with pytest.raises(UserError, match="Another process"), locked(tmp_path):

@@ -3,6 +3,8 @@ import os
 import resource
 import shutil
 import subprocess
+import time
+from datetime import UTC, datetime
 
 import pytest
 import torch
@@ -130,6 +132,20 @@ def test_a_run_that_was_begun_goes_on_with_the_same_settings_only(tmp_path):
         run.finish({})
     names = {path.name for path in run.path.iterdir()}
     assert names == {"config.toml", "split.json", "checksums.txt", "run.json"}
+
+
+def test_a_run_says_when_it_was_begun_and_finished_however_often_it_was_resumed(tmp_path):
+    with Run.writing(tmp_path / "a", {"lr": 1}, "{}") as run:
+        pass
+    os.utime(run.path / "config.toml", (1_700_000_000, 1_700_000_000))  # begun some time ago
+    before = time.time()
+    with Run.writing(tmp_path / "a", {"lr": 1}, "{}", resume=True):
+        for name in ("model.safetensors", "metrics.json"):
+            (run.path / name).write_text("{}")
+        run.finish({})
+    assert run.info["begun"] == "2023-11-14T22:13:20Z"
+    finished = datetime.strptime(run.info["finished"], "%Y-%m-%dT%H:%M:%SZ")
+    assert -1 < finished.replace(tzinfo=UTC).timestamp() - before < 60
 
 
 def test_a_folder_where_a_run_ended_before_it_had_begun_is_free(tmp_path):
@@ -269,7 +285,18 @@ def test_a_run_being_thrown_away_is_no_run_from_the_first_moment(tmp_path, monke
     def stop(path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shutil, "rmtree", stop)
+    monkeypatch.setattr(run_module, "opened", stop)
     with pytest.raises(KeyboardInterrupt):
         Run.discard(run.path, finished=True)
     assert not Run.is_complete(run.path)
+
+
+@pytest.mark.parametrize("left", ["checkpoint.safetensors", ".writing-0123456789abcdef"])
+def test_a_kill_after_the_last_file_leaves_a_run_that_works_and_is_tidied(tmp_path, left):
+    run = finished(tmp_path / "run")
+    (run.path / left).write_text("state")
+    assert Run.open(run.path).metrics == {"parts": {}}
+    before = {name: (run.path / name).read_bytes() for name in READ}
+    with Run.writing(run.path, {"lr": 1.0}, "{}", resume=True):
+        assert not (run.path / left).exists()
+    assert {name: (run.path / name).read_bytes() for name in READ} == before

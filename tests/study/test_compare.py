@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -21,6 +22,10 @@ from qunlearn.cli.main import main
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods.base import methods
 from qunlearn.metrics import auc, average_gap, lira, margin, mean_interval
+from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.data import split_of
+from qunlearn.runs.evaluate import evaluate
+from qunlearn.runs.train import train_run
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
 from qunlearn.study import cells
@@ -28,9 +33,6 @@ from qunlearn.study.compare import compare_run
 from qunlearn.study.config import CompareConfig, folder_name
 from qunlearn.study.tune import distance
 from qunlearn.study.workers import side_by_side
-from qunlearn.training.config import TrainConfig
-from qunlearn.training.evaluate import evaluate, split_of
-from qunlearn.training.train import train_run
 
 
 @pytest.fixture(scope="module")
@@ -249,6 +251,22 @@ def test_a_worker_that_is_ended_from_outside_is_a_failure():
         list(side_by_side(killed, [1, 2], 2))
 
 
+def test_only_its_own_processes_are_ended_with_it():
+    foreign = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    foreign.start()
+    try:
+        works = side_by_side(time.sleep, [0, 60, 60], 2)
+        assert next(works) == (0, None)
+        workers = [each for each in multiprocessing.active_children() if each.pid != foreign.pid]
+        assert len(workers) == 2
+        works.close()
+        assert not any(worker.is_alive() for worker in workers)
+        assert foreign.is_alive()
+    finally:
+        foreign.kill()
+        foreign.join()
+
+
 def test_a_cell_without_its_predictions_is_made_again(compared, run_folder, tmp_path):
     out, table = compared
     copy = shutil.copytree(out, tmp_path / "copy")
@@ -281,8 +299,8 @@ def test_a_comparison_has_a_place_beside_its_run(request_, name):
 
 def test_all_methods_and_variants_of_them():
     every = CompareConfig.parse({"run": "r"}).names
-    more = CompareConfig.parse({"run": "r", "methods": "all,oeu[alpha=0]"}).names
-    assert more == [*every, "oeu[alpha=0]"]
+    more = CompareConfig.parse({"run": "r", "methods": "all,calibrated[alpha=0]"}).names
+    assert more == [*every, "calibrated[alpha=0]"]
 
 
 def test_no_two_methods_share_a_folder():
@@ -320,7 +338,7 @@ def test_what_the_search_looks_at(compared):
 
 
 def test_the_stored_predictions_give_the_runs_figures(compared, run_folder):
-    from qunlearn.training.checkpoint import load
+    from qunlearn.runs.model_file import load
 
     out, _ = compared
     run = Run.open(out / "cells" / "ft" / "seed0")
@@ -345,15 +363,15 @@ def test_a_list_that_changed_is_noticed(run_folder, tmp_path):
 
 
 def test_variants_stand_side_by_side(run_folder, tmp_path):
-    settings = {"retrain.epochs": 1, "oeu-paper.epochs": 1}
+    settings = {"retrain.epochs": 1, "oeu.epochs": 1}
     asked = {
-        "methods": "oeu-paper, oeu-paper[alpha=0;pairing=once]",
+        "methods": "oeu, oeu[alpha=0;pairing=once]",
         "seeds": 1,
         "settings": settings,
     }
     table = compare_run(config(run_folder, **asked), tmp_path / "a")
     _, plain, ablated = table["rows"]
-    assert ablated["method"] == "oeu-paper[alpha=0;pairing=once]"
+    assert ablated["method"] == "oeu[alpha=0;pairing=once]"
     assert (plain["settings"]["alpha"], ablated["settings"]["alpha"]) == (1.0, 0.0)
     assert ablated["settings"]["pairing"] == "once"
     assert plain["settings"]["epochs"] == ablated["settings"]["epochs"] == 1
@@ -368,7 +386,7 @@ def test_variants_stand_side_by_side(run_folder, tmp_path):
         ({"methods": "ft,ft"}, "named twice"),
         ({"methods": "retrain", "settings": {}}, "nothing to compare"),
         ({"settings": {"lr": 1}}, "METHOD.NAME=VALUE"),
-        ({"settings": {"oeu.lr": 1}}, "'oeu', which is not compared"),
+        ({"settings": {"calibrated.lr": 1}}, "'calibrated', which is not compared"),
         ({"settings": {"ft.rate": 1}}, "Unknown setting of ft, 'rate'"),
         ({"settings": {"ft.lr": -1}}, "lr = -1"),
         ({"random": None}, "Say what to forget"),

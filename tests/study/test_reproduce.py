@@ -12,6 +12,9 @@ from qunlearn.errors import UserError
 from qunlearn.methods import find_method
 from qunlearn.metrics import average_gap
 from qunlearn.quant.layers import QuantLayer
+from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.model_file import load
+from qunlearn.runs.train import model_spec, quant_spec, train_run
 from qunlearn.store.run import Run
 from qunlearn.study import reproduce as experiments
 from qunlearn.study.config import variant
@@ -25,10 +28,7 @@ from qunlearn.study.reproduce import (
     recipe_of,
     reproduce,
 )
-from qunlearn.training import loop, resume
-from qunlearn.training.checkpoint import load
-from qunlearn.training.config import TrainConfig
-from qunlearn.training.train import model_spec, quant_spec, train_run
+from qunlearn.training import checkpoint, optimizer
 
 
 def test_the_papers_average_gaps_follow_from_its_figures_or_a_note_says_not():
@@ -146,9 +146,10 @@ def test_an_experiment_trains_compares_and_goes_on(monkeypatch, tmp_path):
 
 def test_an_original_that_was_interrupted_goes_on(monkeypatch, tmp_path):
     made_small(monkeypatch, "main", Scenario("digits", "random 10%", methods="ga"))
-    monkeypatch.setattr(resume, "EVERY", 0.0)
-    monkeypatch.setattr(resume, "SHARE", 1e9)
-    config, rate, epochs = ReproduceConfig(what="main", seeds=1, threads=1), loop.learning_rate, []
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "SHARE", 1e9)
+    config = ReproduceConfig(what="main", seeds=1, threads=1)
+    rate, epochs = optimizer.learning_rate, []
 
     def watched(config, steps, epoch, step):
         epochs.append(epoch)
@@ -156,7 +157,7 @@ def test_an_original_that_was_interrupted_goes_on(monkeypatch, tmp_path):
             raise KeyboardInterrupt
         return rate(config, steps, epoch, step)
 
-    monkeypatch.setattr(loop, "learning_rate", watched)
+    monkeypatch.setattr(optimizer, "learning_rate", watched)
     with pytest.raises(KeyboardInterrupt):
         list(reproduce(config, tmp_path))
     assert epochs[-2:] == [1, 1]
@@ -231,28 +232,28 @@ def test_an_original_that_was_trained_otherwise_is_refused(monkeypatch, tmp_path
     [
         (
             "main",
-            [Scenario("digits", "random 10%", methods="oeu-paper")],
+            [Scenario("digits", "random 10%", methods="oeu")],
             {
                 "retrain": (93.38, 100.0, 92.64, 13.36, 0),
-                "oeu-paper": (93.58, 99.86, 92.97, 15.0, 0.58),
+                "oeu": (93.58, 99.86, 92.97, 15.0, 0.58),
             },
             ["the paper", "93.58 (0.20)", "15.00 (1.64)", "the table: misprinted", "Noise floor"],
         ),
         (
             "runtime",
-            [Scenario("digits", "random 10%", methods="oeu-paper")],
+            [Scenario("digits", "random 10%", methods="oeu")],
             {},
             ["20 min", "3 min", "15.0 %", "100.0 %", "about, by the text"],
         ),
         (
             "entropy",
-            [Scenario("digits", "random 10%", methods="oeu-paper[alpha=0;beta=0]")],
+            [Scenario("digits", "random 10%", methods="oeu[alpha=0;beta=0]")],
             {},
             ["before forgetting", "4.605", "nearly uniform"],
         ),
         (
             "quantizers",
-            [Scenario("digits", "random 10%", quantizer=q, methods="qmul,oeu-paper") for q in
+            [Scenario("digits", "random 10%", quantizer=q, methods="qmul,oeu") for q in
              ("none", "pact")],
             {},
             ["[3.60]", "[60.5 %]", "full precision"],
@@ -265,7 +266,7 @@ def test_each_experiment_prints_its_figures_beside_the_papers(
     made_small(monkeypatch, what, *blocks)
     figures = {
         name: dict(zip(("FA", "RA", "TA", "MIA", "AG"), row, strict=True))
-        | {"method": name, "note": "misprinted" if name == "oeu-paper" else ""}
+        | {"method": name, "note": "misprinted" if name == "oeu" else ""}
         for name, row in paper.items()
     }
     monkeypatch.setattr(experiments, "printed", lambda *block: figures)

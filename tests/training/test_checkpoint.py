@@ -9,10 +9,11 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, known_quantizers, quantize
+from qunlearn.runs.model_file import load, save
+from qunlearn.runs.train import header_of
 from qunlearn.store.run import Run
-from qunlearn.training.checkpoint import load, save
 from qunlearn.training.inference import predict
-from qunlearn.training.train import header_of, train
+from qunlearn.training.train import train
 
 
 @pytest.fixture

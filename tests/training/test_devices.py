@@ -13,7 +13,8 @@ from lightning_fabric import Fabric
 
 import qunlearn as qu
 from qunlearn.errors import UserError
-from qunlearn.training import devices, resume
+from qunlearn.quant import fuse
+from qunlearn.training import checkpoint, devices
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import LARGE, compiles, make_fabric
 
@@ -41,6 +42,9 @@ def test_a_machine_without_a_compiler_says_so(monkeypatch: pytest.MonkeyPatch) -
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not compiles(make_fabric(ComputeConfig()), LARGE - 1)  # nobody would notice
+    monkeypatch.setattr(devices, "NOTICED", -1)  # but a compiler that was waited for, they do
+    with pytest.warns(UserWarning, match="not compiled.*no C compiler"):
+        assert not compiles(make_fabric(ComputeConfig()), LARGE - 1)
 
 
 def test_the_history_says_which_it_was() -> None:
@@ -55,13 +59,19 @@ def test_the_history_says_which_it_was() -> None:
     assert rows[0]["loss"] == pytest.approx(rows[1]["loss"], rel=1e-4)
 
 
-def test_a_network_in_full_precision_needs_no_compiler() -> None:
+def test_a_network_in_full_precision_needs_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[torch.dtype] = []
+    monkeypatch.setattr(fuse, "library", compiled.append)
+    fuse.why_not.cache_clear()
     split = qu.Split.make(qu.load_dataset("digits", subset=64))
     model = qu.ModelSpec("cnn", classes=10, channels=1, size=8).build(seed=0)
     rows: list[dict[str, Any]] = []
     fabric = make_fabric(ComputeConfig(compile="on"))
     qu.train(model, split, fabric=fabric, on_epoch=rows.append, epochs=1, batch_size=32)
     assert [row["compiled"] for row in rows] == [False]
+    qu.evaluate(model, split)
+    fuse.why_not.cache_clear()
+    assert compiled == []
 
 
 @pytest.mark.parametrize("begun", ["on", "off"])
@@ -88,7 +98,7 @@ def test_a_run_goes_on_as_it_was_begun(
         qu.train(model, split, fabric=fabric, on_epoch=keep, **settings)
         return rows
 
-    monkeypatch.setattr(resume, "SHARE", 1e9)
+    monkeypatch.setattr(checkpoint, "SHARE", 1e9)
     with pytest.raises(KeyboardInterrupt):
         train(begun, stop=True)
     with monkeypatch.context() as elsewhere:

@@ -23,9 +23,9 @@ from qunlearn.errors import UserError
 from qunlearn.export.network import _about
 from qunlearn.models import ModelSpec
 from qunlearn.report import report_run
-from qunlearn.store import files
+from qunlearn.runs.model_file import load
+from qunlearn.store import files, limits
 from qunlearn.store.weights import read_tensors
-from qunlearn.training.checkpoint import load
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def npy(shape, kind="|u1", data=b""):
     [
         (npy((10**12,)), "is smaller than that"),
         (npy((10**6, 10**6, 10**6, 10**6)), "is smaller than that"),
-        (npy((3,), "|O", b"cos\nsystem\n(S'touch harm'\ntR."), "Object arrays"),
+        (npy((3,), "|O", b"cos\nsystem\n(S'touch harm'\ntR."), "holds objects"),
         (b"rubbish", "magic"),
     ],
 )
@@ -121,13 +121,13 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
 
 
 def test_text_is_read_up_to_a_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LARGEST_TEXT", 1000)
+    monkeypatch.setitem(limits.LARGEST, "JSON", 1000)
     (tmp_path / "a.json").write_text(json.dumps("x" * 998))
     assert files.read_json(tmp_path / "a.json") == "x" * 998
     (tmp_path / "a.json").write_text(json.dumps("x" * 999))
     with pytest.raises(UserError, match="more than 1,000 bytes"):
         files.read_json(tmp_path / "a.json")
-    with pytest.raises(UserError, match="more than 1,000 bytes"):
+    with pytest.raises(UserError, match="is a device, not a regular file"):
         files.read_json(files.Path("/dev/zero"))
 
 

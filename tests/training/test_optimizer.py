@@ -9,9 +9,11 @@ from qunlearn.quant import QuantSpec, quantize
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.optimizer import (
     LARGEST_CHANGE,
+    largest_change,
     learning_rate,
     make_optimizer,
     parameter_groups,
+    set_rate,
 )
 
 
@@ -52,6 +54,31 @@ def test_no_gradient_carries_a_scale_through_zero_or_far_away(pull):
         assert scale.item() > 0
         # Momentum remembers the sizes of earlier steps, so a shrinking scale moves faster.
         assert abs(scale.item() / before - 1) <= 2 * LARGEST_CHANGE
+
+
+@pytest.mark.parametrize("warmup", [0, 100, 300])
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9, 0.95, 0.99])
+def test_a_scale_stays_positive_whatever_the_momentum_and_the_schedule(momentum, warmup):
+    layer = quantize(nn.Linear(4, 3), QuantSpec(first_last_bits=4)).double()
+    layer.activation_quantizer.initialise(torch.randn(8, 4).double())
+    scale = layer.weight_quantizer.scale
+    config = OptimizerConfig(lr=0.1, momentum=momentum, epochs=600, warmup=warmup)
+    optimizer = make_optimizer(layer, config)
+    for epoch in range(config.epochs):
+        set_rate(optimizer, config, 1, epoch, 0)
+        scale.grad = torch.full_like(scale, 1e6)
+        optimizer.step()
+        assert scale.item() > 0
+
+
+def test_the_usual_momentum_has_the_usual_limit():
+    assert largest_change(0.9) == LARGEST_CHANGE
+    assert largest_change(0.99) < 0.1005 * LARGEST_CHANGE
+    # At the limit itself the recurrence p'' = (1 + m - c(1 - m)) p' - m p has one double root, √m.
+    for m in (0.95, 0.99):
+        limit = (1 - math.sqrt(m)) / (1 + math.sqrt(m))
+        assert (1 + m - limit * (1 - m)) ** 2 == pytest.approx(4 * m)
+        assert 0.9 * limit < largest_change(m) < limit
 
 
 def test_small_gradients_are_left_alone():

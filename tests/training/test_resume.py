@@ -11,9 +11,9 @@ from qunlearn.errors import Failure, UserError
 from qunlearn.methods import forget
 from qunlearn.quant import Quantizer, QuantSpec, collapsed, quantize
 from qunlearn.store.weights import read_tensors
-from qunlearn.training import resume
-from qunlearn.training.nonsense import first_layer, refuse_nonsense
-from qunlearn.training.resume import Keeper, State, fingerprint
+from qunlearn.training import checkpoint
+from qunlearn.training.checkpoint import Checkpointer, State, fingerprint
+from qunlearn.training.nonfinite import first_layer, refuse_nonfinite
 from qunlearn.training.train import train
 
 SETTINGS = {"epochs": 3, "batch_size": 60, "lr": 0.05}
@@ -31,13 +31,13 @@ def made():
 @pytest.fixture
 def always(monkeypatch):
     """The state is kept after each step."""
-    monkeypatch.setattr(resume, "EVERY", 0.0)
-    monkeypatch.setattr(resume, "SHARE", 1e9)
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "SHARE", 1e9)
 
 
 def interrupt_after(monkeypatch, keeps):
     """The process ends right after the state was kept so many times."""
-    keep = Keeper.keep
+    keep = Checkpointer.save
 
     def stopping(self, *arguments):
         keep(self, *arguments)
@@ -46,7 +46,7 @@ def interrupt_after(monkeypatch, keeps):
             raise Stop
 
     stopping.count = 0
-    monkeypatch.setattr(Keeper, "keep", stopping)
+    monkeypatch.setattr(Checkpointer, "save", stopping)
 
 
 @pytest.mark.parametrize("keeps", [1, 3, 4, 8, 9])  # within epochs, and at the ends of them
@@ -60,9 +60,19 @@ def test_training_goes_on_from_any_step(digits, tmp_path, always, monkeypatch, k
     model = train(made(), digits, **SETTINGS, checkpoint=tmp_path / "state", on_epoch=again.append)
     for name, tensor in whole.state_dict().items():
         assert torch.equal(model.state_dict()[name], tensor), name
-    assert [{**row, "seconds": 0} for row in again] == [{**row, "seconds": 0} for row in rows]
-    seconds = [row["seconds"] for row in again]
-    assert seconds == sorted(seconds)
+    times = {"seconds": 0, "elapsed": 0}
+    assert [{**row, **times} for row in again] == [{**row, **times} for row in rows]
+
+
+def test_each_row_has_the_seconds_of_its_epoch_and_those_elapsed(digits):
+    rows = []
+    train(made(), digits, **SETTINGS, on_epoch=rows.append)
+    assert len(rows) > 1
+    total = 0.0
+    for row in rows:
+        assert row["seconds"] > 0
+        total += row["seconds"]
+        assert row["elapsed"] == pytest.approx(total, abs=2e-3 * len(rows))
 
 
 def test_a_checkpoint_of_something_else_is_refused(digits, tmp_path):
@@ -108,26 +118,26 @@ def test_the_fingerprint_tells_weights_settings_and_samples_apart():
 def test_keeping_the_state_costs_no_more_than_its_share(tmp_path, monkeypatch):
     """With a clock of our own: an hour of steps of 0.1 s, where keeping takes 2 s."""
     clock = [0.0]
-    monkeypatch.setattr(resume.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(checkpoint.time, "perf_counter", lambda: clock[0])
 
     def slow_write(*arguments):
         clock[0] += 2.0
 
-    monkeypatch.setattr(resume, "write_weights", slow_write)
-    keeper = Keeper(tmp_path / "state", "")
+    monkeypatch.setattr(checkpoint, "write_weights", slow_write)
+    checkpointer = Checkpointer(tmp_path / "state", "")
     model = plain_net.make(10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     fabric, kept = Fabric(accelerator="cpu", devices=1), []
     while clock[0] < 3600:
         clock[0] += 0.1
-        if keeper.due(epoch_ended=int(clock[0] * 10) % 50 == 0):
-            keeper.keep(State(), model, optimizer, fabric)
+        if checkpointer.due(epoch_ended=int(clock[0] * 10) % 50 == 0):
+            checkpointer.save(State(), model, optimizer, fabric)
             kept.append(clock[0])
     spent = 2.0 * len(kept)
-    assert spent <= (resume.SHARE + 0.001) * clock[0]
+    assert spent <= (checkpoint.SHARE + 0.001) * clock[0]
     # The first is written at once; the second waits until both are worth their time.
     assert kept[0] < 10
-    assert max(b - a for a, b in pairwise(kept)) <= 2 * 2.0 / resume.SHARE + 5
+    assert max(b - a for a, b in pairwise(kept)) <= 2 * 2.0 / checkpoint.SHARE + 5
 
 
 # Numbers that go wrong
@@ -164,9 +174,9 @@ def test_a_gradient_that_explodes_is_found_though_the_loss_is_fine():
 
     again()
     with pytest.raises(Failure, match="The gradient became NaN or infinite in here, first in the"):
-        refuse_nonsense(model, {"loss": loss}, again, "here")
+        refuse_nonfinite(model, {"loss": loss}, again, "here")
     assert first_layer(model, again) == "the gradient of 0.bias"
-    refuse_nonsense(model, {"loss": loss}, again, "here", scaled=True)
+    refuse_nonfinite(model, {"loss": loss}, again, "here", scaled=True)
 
 
 def test_the_last_checkpoint_outlives_numbers_that_go_wrong(digits, tmp_path, always):

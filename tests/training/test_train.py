@@ -10,14 +10,15 @@ from qunlearn.data import Loader, Split
 from qunlearn.errors import Failure, UserError
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, calibrate, known_quantizers, quantize
+from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.evaluate import evaluate, evaluate_run
+from qunlearn.runs.train import train_run
 from qunlearn.store.run import Run
 from qunlearn.store.weights import read_tensors
 from qunlearn.training import inference
-from qunlearn.training.config import TrainConfig
-from qunlearn.training.evaluate import evaluate, evaluate_run
 from qunlearn.training.inference import predict
-from qunlearn.training.loop import fastest_layout
-from qunlearn.training.train import train, train_run
+from qunlearn.training.objective import fastest_layout
+from qunlearn.training.train import train
 
 
 def small_model(spec: QuantSpec, seed: int = 0) -> nn.Module:
@@ -26,11 +27,13 @@ def small_model(spec: QuantSpec, seed: int = 0) -> nn.Module:
 
 @pytest.mark.parametrize("quantizer", known_quantizers())
 def test_every_quantizer_learns_the_digits(digits, quantizer):
-    model = small_model(QuantSpec(quantizer=quantizer))
-    train(model, digits, epochs=10, batch_size=30, lr=0.1, warmup=1)
-    accuracies = {part: m["accuracy"] for part, m in evaluate(model, digits)["parts"].items()}
-    assert accuracies["train"] > 50  # chance is 10
-    assert accuracies["test"] > 50
+    means = dict.fromkeys(("train", "test"), 0.0)
+    for seed in (0, 1):  # which differ by ten points and more
+        model = small_model(QuantSpec(quantizer=quantizer), seed)
+        train(model, digits, epochs=10, batch_size=30, lr=0.1, warmup=1, seed=seed)
+        parts = evaluate(model, digits)["parts"]
+        means = {part: mean + parts[part]["accuracy"] / 2 for part, mean in means.items()}
+    assert min(means.values()) > 50  # chance is 10
 
 
 def test_one_seed_and_one_thread_count_give_the_same_weights_bit_for_bit(tmp_path):

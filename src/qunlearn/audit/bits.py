@@ -23,16 +23,12 @@ from qunlearn.metrics.membership import WEAK, weakest_attack
 from qunlearn.quant import Quantizer, QuantSpec, families
 from qunlearn.quant.convert import edge_layers
 from qunlearn.quant.layers import QuantLayer
+from qunlearn.runs.data import split_of
+from qunlearn.runs.evaluate import evaluate
+from qunlearn.runs.model_file import Header, load
+from qunlearn.runs.origin import origin_of
+from qunlearn.runs.reference import check_present, check_reference, check_test, declared
 from qunlearn.store.run import Run
-from qunlearn.training.checkpoint import Header, load
-from qunlearn.training.evaluate import (
-    check_present,
-    check_reference,
-    check_test,
-    evaluate,
-    origin_of,
-    split_of,
-)
 
 FLOAT = 32
 DAMAGED = 30.0
@@ -49,7 +45,7 @@ def audit_bits(
     path: Path,
     *,
     reference: Path | None = None,
-    data_dir: Path | None = None,
+    data: Path | None = None,
     factory: str | None = None,
     bits: Sequence[int] = (2, 3, 4, 5, 6, 7, 8, FLOAT),
 ) -> dict[str, Any]:
@@ -58,7 +54,7 @@ def audit_bits(
     Args:
         path: The run.
         reference: The run of Retrain on the same request, to be treated the same.
-        data_dir: Where the data set's files are now, if they were moved.
+        data: Where the data is now, if it was moved: a folder or an .npz file.
         factory: The `package.module:factory` of a model that is not qunlearn's own.
         bits: The widths to round the weights to; 32 leaves them in full precision.
 
@@ -66,11 +62,11 @@ def audit_bits(
         `changed`: in percent, how many codes forgetting changed, of all weights (`all`) and of each
         of the `layers`; None if the run before is not at hand. `trained` and `rows`: FA, RA, TA and
         MIA with the trained bits, and by width; `reference` the same of Retrain, with AG in the
-        rows then. `verdict`: one sentence.
+        rows then. `verdict`: one sentence; `declared`: another, if Retrain was not made here.
     """
     run = Run.open(path)
-    split = split_of(run, data_dir)
-    if not split.requests:
+    split = split_of(run, data)
+    if split.last is None:
         raise UserError(
             f"The run {str(path)!r} has forgotten nothing; name one that `qunlearn forget` wrote."
         )
@@ -84,6 +80,12 @@ def audit_bits(
     check_present(run, split)
     if reference is not None:
         check_reference(run, split, Run.open(reference))
+        if Header.read(Run.open(reference).model_path).quant != quant:
+            raise UserError(
+                f"The reference {str(reference)!r} has other bits or another quantizer than the "
+                "run, and cannot be treated the same; leave --reference out, or name a Retrain "
+                "with the run's."
+            )
     model = load(path, factory)
     if not codes_of(model):
         raise UserError(
@@ -105,6 +107,7 @@ def audit_bits(
         for width, row in found["rows"].items():
             row["AG"] = average_gap(row, mark["rows"][width])
         found["trained"]["AG"] = average_gap(found["trained"], mark["trained"])
+        found |= declared(Run.open(reference))
     found["verdict"] = verdict(found, len(split.forget))
     run.write_audit("bits", found)
     return found

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qunlearn.cli.output import print_run
+from qunlearn.cli.output import print_run, say
 from qunlearn.cli.settings import Json, OutFolder, Resume, with_settings
-from qunlearn.training.config import AdoptConfig
+from qunlearn.runs.config import AdoptConfig
 
 
 @with_settings(AdoptConfig)
@@ -16,8 +16,8 @@ def command(
 ) -> None:
     """Make a run from a model that was trained elsewhere.
 
-    Reports the accuracy on each part, and refuses when the data that it is told was never trained
-    on looks as if it had been.
+    Reports the accuracy on each part. Refuses swapped lists, held-out data that looks trained on,
+    and another normalisation, channel order or class order than the network was trained with.
 
     Examples:
       qunlearn adopt --weights w.safetensors --model resnet18 --dataset cifar10 --data-dir DIR
@@ -25,11 +25,14 @@ def command(
 
       qunlearn adopt --weights w.safetensors --model mypackage.nets:make_net --dataset images.npz
       --held-out unseen.csv --weight-bits 4 --act-bits 4 --epochs 5 --out runs/original
+
+      qunlearn adopt --weights retrained.safetensors --retrain-of runs/forgotten --out runs/retrain
     """
-    from qunlearn.training.adopt import adopt_run
+    from qunlearn.runs.adopt import adopt_run
 
     assert out is not None  # with_settings has seen to it
     run = adopt_run(settings, out, resume=resume)
     print_run(run, json, str(run.path))
     if not json:
-        print(run.info["held_out_check"])
+        said = run.info.get("declared") and f"Declared as a Retrain. {run.info['declared']}"
+        say(said or run.info["held_out_check"])

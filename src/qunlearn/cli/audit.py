@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from qunlearn.cli.output import print_json, print_table
+from qunlearn.audit.config import AuditBitsConfig
+from qunlearn.cli.output import print_json, print_table, say
 from qunlearn.cli.settings import Json, RunFolder, with_settings
-from qunlearn.training.config import AuditBitsConfig
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -19,7 +19,7 @@ def command() -> None:
     """Look further for what a run still remembers.
 
     Example:
-      qunlearn audit bits runs/oeu --reference runs/retrain
+      qunlearn audit bits runs/forgotten --reference runs/retrain
     """
 
 
@@ -33,16 +33,16 @@ def bits(settings: AuditBitsConfig, run: RunFolder, json: Json = False) -> None:
     same. Keeps it in the run's audit.json, for its report.
 
     Examples:
-      qunlearn audit bits runs/oeu --reference runs/retrain
+      qunlearn audit bits runs/forgotten --reference runs/retrain
 
-      qunlearn audit bits runs/oeu --bits 2,3,32
+      qunlearn audit bits runs/forgotten --bits 2,3,32
     """
     from qunlearn.audit import audit_bits
 
     found = audit_bits(
         run,
         reference=settings.reference,
-        data_dir=settings.data_dir,
+        data=settings.data,
         factory=settings.model,
         bits=settings.bits,
     )
@@ -55,7 +55,7 @@ def bits(settings: AuditBitsConfig, run: RunFolder, json: Json = False) -> None:
 def print_audit(found: Mapping[str, Any]) -> None:
     """Print what the audit found: codes, figures, and the sentence."""
     if found["changed"] is None:
-        print("How many codes changed is not known: the run before is not at hand.")
+        say("How many codes changed is not known: the run before is not at hand.")
     else:
         layers = found["changed"]["layers"].items()
         rows = [[name or "(whole model)", f"{share:.2f} %"] for name, share in layers]
@@ -76,7 +76,9 @@ def print_audit(found: Mapping[str, Any]) -> None:
             cells += [f"{other['FA']:.2f}", f"{other['MIA']:.2f}"]
         rows.append(cells)
     print_table(head, rows)
-    print(found["verdict"])
+    say(found["verdict"])
+    if "declared" in found:
+        say(found["declared"]["sentence"])
 
 
 def width_name(width: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qunlearn.cli.output import print_json
+from qunlearn.cli.output import print_json, say
 from qunlearn.cli.settings import Json
 from qunlearn.errors import Failure
 
@@ -31,7 +31,7 @@ def command(folder: Folder, json: Json = False) -> None:
         print_json({"folder": str(folder), "checked": len(found), "faults": wrong})
     else:
         for faults in wrong.values():
-            print(*faults, sep="\n")
-        print(f"{len(found) - len(wrong)} of {len(found)} checked are whole.")
+            say("\n".join(faults))
+        say(f"{len(found) - len(wrong)} of {len(found)} checked are whole.")
     if wrong:
         raise Failure(f"{str(folder)!r} is not whole.")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qunlearn.cli.output import print_json, print_table
+from qunlearn.cli.output import print_json, print_table, say
 from qunlearn.cli.settings import Json, Resume, with_settings
 from qunlearn.errors import Failure
 from qunlearn.metrics.gap import SCORES
@@ -35,7 +35,7 @@ def command(
     Examples:
       qunlearn compare runs/original --random 0.1 --methods all --seeds 3
 
-      qunlearn compare runs/original --class 3 --methods oeu,ft --tune 8 --select oracle
+      qunlearn compare runs/original --class 3 --methods calibrated,ft --tune 8 --select oracle
       --workers 2 --out runs/classes
 
       qunlearn compare runs/original --random 0.3 --settings-from runs/classes/table.json
@@ -47,12 +47,12 @@ def command(
 
     assert out is not None  # with_settings has seen to it
     table = compare_run(settings, out)
-    page = report_comparison(out, data_dir=settings.data_dir)
+    page = report_comparison(out, data=settings.data_path)
     if json:
         print_json(table)
     else:
         print_comparison(table)
-        print(f"The page that shows it: {page}")
+        say(f"The page that shows it: {page}")
     end(table)
 
 
@@ -87,9 +87,9 @@ def print_comparison(
             rows.append(["  the paper", *line[1:], "", ""])
     rows += [[name, "failed", *[""] * 6] for name in table["failed"]]
     print_table(head, rows, title)
-    print("In brackets: the gap. * best, + runner-up, where that can be told.")
+    say("In brackets: the gap. * best, + runner-up, where that can be told.")
     for note in notes(table):
-        print(note)
+        say(note)
     print_beside(table)
 
 
@@ -118,4 +118,4 @@ def print_beside(table: Mapping[str, Any]) -> None:
         rows.append(line)
     print_table([*head, *(f"LiRA {name}" for name in names)], rows)
     if names:
-        print(LIRA)
+        say(LIRA)

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from pydantic import Field
+
 from qunlearn.cli.compare import print_comparison
-from qunlearn.cli.output import print_json, print_table
+from qunlearn.cli.output import print_json, print_table, say
 from qunlearn.cli.settings import Json, with_settings
-from qunlearn.training.config import DemoConfig
+from qunlearn.training.config import LARGEST_SEED, Config
+
+
+class DemoConfig(Config):
+    """What of the demo can be chosen."""
+
+    out: Path | None = Field(
+        None, description="A new folder for its runs and its page; a temporary one by default."
+    )
+    seed: int = Field(
+        0, ge=0, le=LARGEST_SEED, description="Seed of the weights, the order and the augmentation."
+    )
 
 
 @with_settings(DemoConfig)
@@ -31,6 +46,6 @@ def command(settings: DemoConfig, json: Json = False) -> None:
     names = {"train": "digits it was trained on", "test": "digits it never saw"}
     rows = [(name, f"{result['original'][part]['accuracy']:.1f} %") for part, name in names.items()]
     print_table(("the 4-bit network on", "accuracy"), rows)
-    print("It is then made to forget a tenth of what it was trained on.")
+    say("It is then made to forget a tenth of what it was trained on.")
     print_comparison(result["table"])
-    print(f"\nThe page that shows it: {result['report']}")
+    say(f"\nThe page that shows it: {result['report']}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from qunlearn.cli.output import print_json
+from qunlearn.cli.output import print_json, say
 from qunlearn.cli.settings import Json, RunFolder, with_settings
-from qunlearn.training.config import DescribeConfig
+from qunlearn.runs.config import DescribeConfig
 
 
 @with_settings(DescribeConfig)
@@ -17,7 +17,7 @@ def command(settings: DescribeConfig, run: RunFolder, json: Json = False) -> Non
       qunlearn describe runs/original
     """
     from qunlearn.quant import describe
-    from qunlearn.training.checkpoint import load
+    from qunlearn.runs.model_file import load
 
     description = describe(load(run, factory=settings.model))
     if json:
@@ -26,4 +26,4 @@ def command(settings: DescribeConfig, run: RunFolder, json: Json = False) -> Non
             {"layers": layers, "parameters": description.parameters, "bytes": description.bytes}
         )
     else:
-        print(description)
+        say(description)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qunlearn.cli.output import print_figures, print_json
 from qunlearn.cli.settings import Json, RunFolder, with_settings
-from qunlearn.training.config import EvaluateConfig
+from qunlearn.runs.config import EvaluateConfig
 
 
 @with_settings(EvaluateConfig)
@@ -19,11 +19,11 @@ def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> Non
     Examples:
       qunlearn evaluate runs/original
 
-      qunlearn evaluate runs/oeu --reference runs/retrain
+      qunlearn evaluate runs/forgotten --reference runs/retrain
 
-      qunlearn evaluate runs/oeu --onnx model.onnx
+      qunlearn evaluate runs/forgotten --onnx model.onnx
     """
-    from qunlearn.training.evaluate import evaluate_run
+    from qunlearn.runs.evaluate import evaluate_run
 
     model = None
     if settings.onnx is not None:
@@ -32,7 +32,7 @@ def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> Non
         model = exported_from(settings.onnx, run)
     metrics = evaluate_run(
         run,
-        data_dir=settings.data_dir,
+        data=settings.data,
         factory=settings.model,
         reference=settings.reference,
         model=model,

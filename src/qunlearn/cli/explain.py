@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
-from qunlearn.cli.output import print_json
+from qunlearn.cli.output import print_json, say
 from qunlearn.cli.settings import Json, RunFolder
 
 if TYPE_CHECKING:
-    from qunlearn.methods.explain import Conflict
+    from qunlearn.runs.explain import Conflict
 
 SHADES = " ░▒▓█"
 """From no conflict to gradients that point straight apart."""
@@ -23,15 +21,15 @@ def command(run: RunFolder, json: Json = False) -> None:
     says it in words.
 
     Example:
-      qunlearn explain runs/oeu
+      qunlearn explain runs/forgotten
     """
-    from qunlearn.methods.explain import conflict_of
+    from qunlearn.runs.explain import conflict_of
 
     conflict = conflict_of(run)
     if json:
         print_json({"run": str(run), **conflict.to_dict()})
     else:
-        typer.echo(f"{conflict.words()}\n")
+        say(f"{conflict.words()}\n")
         draw(conflict)
 
 
@@ -44,12 +42,12 @@ def draw(conflict: Conflict) -> None:
     label = max(map(len, conflict.layers)) or len("(whole model)")
     columns = min(len(conflict.steps), max(10, shutil.get_terminal_size().columns - label - 8))
     cells = [part.mean(1) for part in torch.tensor_split(conflict.cosine, columns, dim=1)]
-    typer.echo(f"{'layer':{label}}  {'steps →':{columns}}  apart")
+    say(f"{'layer':{label}}  {'steps →':{columns}}  apart")
     for i, layer in enumerate(conflict.layers):
         shades = "".join(shade(cell[i].item()) for cell in cells)
         share = 100 * conflict.in_conflict()[i].item()
-        typer.echo(f"{layer or '(whole model)':{label}}  {shades}  {share:3.0f} %")
-    typer.echo(
+        say(f"{layer or '(whole model)':{label}}  {shades}  {share:3.0f} %")
+    say(
         "\nShade: the cosine between the two gradients, from 0 or more (blank) to -0.3 and below "
         "(full).\nApart: the share of sampled steps with a cosine below zero."
     )

@@ -8,16 +8,21 @@ from typing import Annotated
 
 import typer
 
-from qunlearn.cli.output import print_json
+from qunlearn.cli.output import print_json, say
 from qunlearn.cli.settings import Json, RunFolder, with_settings
-from qunlearn.training.config import ExportConfig
+from qunlearn.export.config import ExportConfig
 
 OutFile = Annotated[Path | None, typer.Option(help="The new file.  \\[required]")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace --out if it is a file.")]
 
 
 @with_settings(ExportConfig)
 def command(
-    settings: ExportConfig, run: RunFolder, out: OutFile = None, json: Json = False
+    settings: ExportConfig,
+    run: RunFolder,
+    out: OutFile = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
 ) -> None:
     """Write a run's network as an ONNX file, and check that it computes the same.
 
@@ -26,11 +31,13 @@ def command(
     test samples and compared with the network; if it is not the same, nothing is kept.
 
     Examples:
-      qunlearn export runs/oeu --out model.onnx
+      qunlearn export runs/forgotten --out model.onnx
 
-      qunlearn export runs/oeu --target fast --out fast.onnx
+      qunlearn export runs/forgotten --target fast --out fast.onnx
 
-      qunlearn evaluate runs/oeu --onnx model.onnx
+      qunlearn export runs/again --out model.onnx --overwrite
+
+      qunlearn evaluate runs/forgotten --onnx model.onnx
     """
     from qunlearn.export import export_run
 
@@ -38,13 +45,14 @@ def command(
     exported = export_run(
         run,
         out,
-        data_dir=settings.data_dir,
+        data=settings.data,
         factory=settings.model,
         target=settings.target,
         preprocess=settings.preprocess,
         most_samples=settings.most_samples,
         least_agreement=settings.least_agreement,
         opset=settings.opset,
+        overwrite=overwrite,
     )
     if json:
         print_json({"run": str(run), **asdict(exported)})
@@ -54,7 +62,7 @@ def command(
             if settings.target == "fast"
             else ""
         )
-        typer.echo(
+        say(
             f"{out}: {exported.bytes:,} bytes, {exported.target}, opset {exported.opset}{integer}. "
             f"{exported.agreement}."
         )

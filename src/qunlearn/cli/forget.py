@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qunlearn.cli.output import print_run
 from qunlearn.cli.settings import Json, OutFolder, Resume, with_settings
-from qunlearn.methods.config import ForgetConfig
+from qunlearn.runs.request import ForgetConfig
 
 
 @with_settings(ForgetConfig)
@@ -20,19 +20,23 @@ def command(
     forgotten earlier is never trained on again, and every evaluation goes on reporting it.
 
     Examples:
-      qunlearn forget runs/original --random 0.1 --method oeu --out runs/oeu
+      qunlearn forget runs/original --random 0.1 --out runs/forgotten
 
       qunlearn forget runs/original --class 3 --method oeu --set alpha=0.5 --out runs/no-threes
 
-      qunlearn forget runs/oeu --ids more.csv --method ft --epochs 5 --out runs/oeu2
+      qunlearn forget runs/forgotten --ids more.csv --method ft --epochs 5 --out runs/second
 
       qunlearn forget runs/original --where "user == 42" --metadata people.csv --out runs/no-42
 
       qunlearn forget --resume --out runs/no-42
     """
-    from qunlearn.methods.forget import forget_run
+    from qunlearn.runs.forget import forget_run
+    from qunlearn.runs.origin import WEIGHTS_OF
 
     assert out is not None  # with_settings has seen to it
     run = forget_run(settings, out, resume=resume)
+    if WEIGHTS_OF in run.info:
+        print_run(run, json, f"{run.path}: weights unchanged")
+        return
     seconds = run.info["seconds"]["forgetting"]
     print_run(run, json, f"{run.path}: {run.info['method']} ({seconds:.0f} s)")

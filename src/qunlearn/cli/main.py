@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Annotated
+from types import FrameType, TracebackType
+from typing import Annotated, NoReturn
 
 import typer
 
 from qunlearn import __version__
+from qunlearn.characters import plain
+from qunlearn.cli.output import say, say_error
 from qunlearn.errors import Failure, UserError, unknown
+from qunlearn.importing import leave_working_folder
 
 COMMANDS = {
     "train": "Train a low-bit network and keep it in a run folder.",
@@ -37,8 +47,16 @@ INTERRUPTED = 130
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; the process ends with 0, 2 (asked wrongly) or 1 (failed)."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    leave_working_folder()
+    with printing_plainly(), ending_as_by_ctrl_c():
+        code = outcome(arguments)
+    sys.exit(code)
+
+
+def outcome(arguments: list[str]) -> int | None:
+    """Run a command; its exit code, once what went wrong has been said."""
     try:
-        code = application(arguments)(arguments, standalone_mode=False)
+        code: int | None = application(arguments)(arguments, standalone_mode=False)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
     except UserError as error:
@@ -65,7 +83,46 @@ def main(arguments: list[str] | None = None) -> None:
             code = _say(f"{message.rstrip('.')}; {hint}.", 2) if message else 2
         else:
             raise
-    sys.exit(code)
+    return code
+
+
+@contextmanager
+def ending_as_by_ctrl_c() -> Iterator[None]:
+    """Within the block, SIGTERM and SIGHUP interrupt as ctrl-C does: what is saved stays so."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # which may not set them
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        for number, handler in before.items():
+            if handler is signal.SIG_DFL:  # one that is ignored, as by nohup, stays so
+                signal.signal(number, interrupt)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def printing_plainly() -> Iterator[None]:
+    """Within the block, warnings are printed without control characters; so is a last traceback."""
+    usual = warnings.formatwarning
+    sys.excepthook = _print_traceback
+    warnings.formatwarning = lambda *words, **more: plain(usual(*words, **more))
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
+
+
+def _print_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    say("".join(traceback.format_exception(kind, error, trace)).rstrip(), error=True)
 
 
 def _lacks_memory(error: Exception) -> bool:
@@ -107,7 +164,7 @@ def _root(
     ] = False,
 ) -> None:
     if version:
-        typer.echo(f"qunlearn {__version__}")
+        say(f"qunlearn {__version__}")
         raise typer.Exit
 
 
@@ -116,7 +173,7 @@ def _named(arguments: list[str]) -> str:
 
 
 def _say(sentence: str, code: int) -> int:
-    print(f"qunlearn: {sentence}", file=sys.stderr)
+    say_error(sentence)
     return code
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from qunlearn.cli.output import print_json
+from qunlearn.cli.output import print_json, say, say_error
 from qunlearn.cli.settings import Json
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def command(name: Name = None, json: Json = False) -> None:
     Examples:
       qunlearn methods
 
-      qunlearn methods oeu
+      qunlearn methods calibrated
     """
     from qunlearn.methods import all_methods, find_method
 
@@ -30,7 +30,7 @@ def command(name: Name = None, json: Json = False) -> None:
         warnings.simplefilter("always")
         found = [find_method(name)] if name else all_methods()
     for warning in caught:
-        typer.echo(f"qunlearn: {warning.message}", err=True)
+        say_error(warning.message)
     if json:
         print_json({"methods": [described(method) for method in found]})
     elif name:
@@ -71,13 +71,13 @@ def choices_of(annotation: Any) -> tuple[Any, ...]:
 def print_all(found: list[Method]) -> None:
     """One paragraph for each method."""
     for method in found:
-        typer.secho(method.name, bold=True)
-        typer.echo(f"  {method.summary}")
-        typer.echo(f"  settings: {', '.join(method.config.model_fields)}")
+        say(method.name)
+        say(f"  {method.summary}")
+        say(f"  settings: {', '.join(method.config.model_fields)}")
         searched = [f"{name} {where}" for name, where in method.config.search.items()]
-        typer.echo(f"  searched: {'; '.join(searched) or 'nothing'}")
-        typer.echo(f"  source:   {method.source}")
-    typer.echo("\nqunlearn methods NAME says what each setting means.")
+        say(f"  searched: {'; '.join(searched) or 'nothing'}")
+        say(f"  source:   {method.source}")
+    say("\nqunlearn methods NAME says what each setting means.")
 
 
 def print_one(method: Method) -> None:
@@ -85,7 +85,7 @@ def print_one(method: Method) -> None:
     from qunlearn.cli.output import print_table
     from qunlearn.methods.base import SgdConfig
 
-    typer.echo(f"{method.name}: {method.summary}\nSource: {method.source}\n")
+    say(f"{method.name}: {method.summary}\nSource: {method.source}\n")
     searched = {name: str(where) for name, where in method.config.search.items()}
     rows = [
         (
@@ -99,4 +99,4 @@ def print_one(method: Method) -> None:
     print_table(("setting", "meaning", "searched"), rows, left=2)
     if issubclass(method.config, SgdConfig):
         follow = [name for name in method.config.model_fields if name in method.config.inherits]
-        typer.echo(f"{', '.join(follow[:-1])} and {follow[-1]} follow the run that forgets.")
+        say(f"{', '.join(follow[:-1])} and {follow[-1]} follow the run that forgets.")

@@ -1,20 +1,41 @@
-"""What commands print: a table for people, JSON for machines."""
+"""What commands print: a table for people, JSON for machines. Nothing else prints.
+
+What is printed may come from somebody else's file. Characters that command a terminal, or turn the
+direction of writing, do not reach it.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from qunlearn.characters import UNSAFE, plain
 from qunlearn.parts import LOST, TOLD, part_name
 
 if TYPE_CHECKING:
     from qunlearn.store.run import Run
 
 
+def say(text: object = "", *, error: bool = False) -> None:
+    """Print a text of one or more lines, to standard output or standard error."""
+    stream = sys.stderr if error else sys.stdout
+    encoding = stream.encoding or "utf-8"
+    # A letter that the terminal does not have is no reason to fail.
+    written = plain(str(text)).encode(encoding, "backslashreplace").decode(encoding)
+    print(written, file=stream)
+
+
+def say_error(sentence: object) -> None:
+    """Print what went wrong, on one line."""
+    say("qunlearn: " + " ".join(str(sentence).splitlines()), error=True)
+
+
 def print_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON document."""
-    print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+    """Print one JSON document, in which unsafe characters are escaped."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, default=str)
+    say(UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
 def print_table(
@@ -25,15 +46,19 @@ def print_table(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=_cell(title) or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(head):
-        table.add_column(name, justify="left" if i < left else "right", overflow="fold")
+        table.add_column(_cell(name), justify="left" if i < left else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(_cell, row))
     console = Console(markup=False)  # names may have brackets
     if not console.is_terminal:
         console.width = 1000  # a file has room for whole lines
     console.print(table)
+
+
+def _cell(text: str) -> str:
+    return " ".join(plain(text).splitlines())
 
 
 def print_run(run: Run, json: bool, title: str) -> None:
@@ -63,7 +88,7 @@ def print_figures(metrics: Mapping[str, Any], title: str = "") -> None:
         print_scores(metrics)
     for told in TOLD:
         if told in metrics:
-            print(metrics[told]["sentence"])
+            say(metrics[told]["sentence"])
 
 
 def print_scores(metrics: Mapping[str, Any]) -> None:
@@ -83,22 +108,22 @@ def print_scores(metrics: Mapping[str, Any]) -> None:
     print_table(head, rows)
     attacks = metrics.get("attacks", {})
     told = [f"{name} {value:.2f}" for name, value in attacks.items() if name != "confidence"]
-    print(f"MIA by other attacks: {', '.join(told)}.")
+    say(f"MIA by other attacks: {', '.join(told)}.")
     accuracy = weakest_attack([metrics, metrics.get("reference") or {}])
     if accuracy is not None and accuracy < WEAK:
-        print(
+        say(
             f"The attack behind MIA is right on {accuracy:.1f} % of trained and unseen samples, "
             "where guessing is right on 50 %: MIA, and its part of AG, say little here."
         )
     retrain = metrics.get("reference")
     if retrain and retrain["RA"] < metrics["RA"] - LOST:
-        print(
+        say(
             f"Retrain is right on {retrain['RA']:.1f} % of what it was taught, and this model on "
             f"{metrics['RA']:.1f} %: it has not learned as much, and is no fair mark; retrain it "
             "as the network was trained."
         )
     if metrics.get("before") and metrics["RA"] < metrics["before"]["RA"] - LOST:
-        print(
+        say(
             f"The accuracy on what is retained fell from {metrics['before']['RA']:.1f} % to "
             f"{metrics['RA']:.1f} %: the network is damaged; take a gentler setting."
         )

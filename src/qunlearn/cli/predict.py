@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qunlearn.cli.output import print_json, print_table
+from qunlearn.cli.output import print_json, print_table, say_error
 from qunlearn.cli.settings import Json
 from qunlearn.errors import UserError
 
@@ -48,6 +48,6 @@ def command(file: File, images: Images, json: Json = False) -> None:
         head = ["image", *("most probable", "then", "then")[: width - 1]]
         print_table(head, rows, left=width)
     for error in errors:
-        typer.echo(f"qunlearn: {error}", err=True)
+        say_error(error)
     if errors:
         raise typer.Exit(2)

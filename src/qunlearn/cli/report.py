@@ -7,14 +7,20 @@ from typing import Annotated
 
 import typer
 
-from qunlearn.cli.output import print_json
+from qunlearn.cli.output import print_json, say
 from qunlearn.cli.settings import Json
 
 Folder = Annotated[Path, typer.Argument(help="A run that has forgotten, or a comparison.")]
 Reference = Annotated[
     Path | None, typer.Option(help="For a run: that of Retrain on the same request.")
 ]
-DataDir = Annotated[Path | None, typer.Option(help="Where the data set's files are now.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="Where the data is now: a folder or an .npz file; it must be the same data.",
+    ),
+]
 Image = Annotated[
     bool,
     typer.Option(
@@ -26,7 +32,7 @@ Image = Annotated[
 def command(
     folder: Folder,
     reference: Reference = None,
-    data_dir: DataDir = None,
+    data: Data = None,
     image: Image = False,
     json: Json = False,
 ) -> None:
@@ -38,12 +44,12 @@ def command(
     Examples:
       qunlearn report runs/table
 
-      qunlearn report runs/oeu --reference runs/retrain
+      qunlearn report runs/forgotten --reference runs/retrain
     """
     from qunlearn.report import report_folder
 
-    page = report_folder(folder, reference=reference, data_dir=data_dir, image=image)
+    page = report_folder(folder, reference=reference, data=data, image=image)
     if json:
         print_json({"folder": str(folder), "page": str(page)})
     else:
-        typer.echo(f"The report is in {page}.")
+        say(f"The report is in {page}.")

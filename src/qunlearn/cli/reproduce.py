@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from qunlearn.cli.compare import end, print_comparison
-from qunlearn.cli.output import print_json, print_table
+from qunlearn.cli.output import print_json, print_table, say
 from qunlearn.cli.settings import Json, with_settings
 from qunlearn.study.reproduce import ReproduceConfig
 
@@ -40,7 +40,7 @@ def command(settings: ReproduceConfig, out: OutFolder = None, json: Json = False
     show = {"runtime": print_runtime, "entropy": print_entropy}.get(settings.what)
     blocks = []
     for block in reproduce(settings, out):
-        page = report_comparison(Path(block["folder"]), data_dir=settings.data_dir)
+        page = report_comparison(Path(block["folder"]), data=settings.data_dir)
         blocks.append({**block, "page": str(page)})
         if json:
             continue
@@ -48,7 +48,7 @@ def command(settings: ReproduceConfig, out: OutFolder = None, json: Json = False
         if show:
             show(block)
         print_errata(block)
-        print(f"The page that shows it: {page}\n")
+        say(f"The page that shows it: {page}\n")
     if json:
         print_json({"blocks": blocks})
     elif settings.what == "quantizers":
@@ -66,8 +66,8 @@ def print_variant(blocks: Sequence[Block]) -> None:
             if mobile
             else "ResNet-18 with 4-bit weights and 8-bit inputs, its shortcuts in full precision"
         )
-        print(f"Variant: {said}; LSQ, and first and last layers in full precision, as in the same")
-        print("authors' earlier code.")
+        say(f"Variant: {said}; LSQ, and first and last layers in full precision, as in the same")
+        say("authors' earlier code.")
 
 
 def print_errata(block: Block) -> None:
@@ -76,7 +76,7 @@ def print_errata(block: Block) -> None:
     told = [row for name, row in block["paper"].items() if name in shown]
     for row in (*told, *block["stated"]):
         if row["note"]:
-            print(f"The paper, {row['method']}, {row.get('figure', 'the table')}: {row['note']}.")
+            say(f"The paper, {row['method']}, {row.get('figure', 'the table')}: {row['note']}.")
 
 
 def print_runtime(block: Block) -> None:
@@ -123,7 +123,7 @@ def print_quantizers(blocks: Sequence[Block]) -> None:
         names = dict.fromkeys(name for column in columns for name in column)
         rows = [[name, *(column.get(name, "") for column in columns)] for name in names]
         print_table([f"AG on {dataset}", *(block["quantizer"] for block in own)], rows)
-    print("none: full precision. In brackets: the paper's, where it says.")
+    say("none: full precision. In brackets: the paper's, where it says.")
 
 
 def _column(block: Block) -> dict[str, str]:
@@ -132,14 +132,12 @@ def _column(block: Block) -> dict[str, str]:
 
     gaps = {row["method"]: row["AG"] for row in block["table"]["rows"][1:]}
     shown = {name: interval(gap) for name, gap in gaps.items()}
-    if "oeu-paper" in gaps and "qmul" in gaps and gaps["qmul"][0]:
-        shown["oeu-paper below qmul"] = (
-            f"{100 * (1 - gaps['oeu-paper'][0] / gaps['qmul'][0]):.1f} %"
-        )
+    if "oeu" in gaps and "qmul" in gaps and gaps["qmul"][0]:
+        shown["oeu below qmul"] = f"{100 * (1 - gaps['oeu'][0] / gaps['qmul'][0]):.1f} %"
     theirs = {name: f"{row['AG']:.2f}" for name, row in block["paper"].items()}
     for row in block["stated"]:
         below = row["figure"] != "AG"
-        theirs["oeu-paper below qmul" if below else row["method"]] = (
+        theirs["oeu below qmul" if below else row["method"]] = (
             f"{row['value']:.1f} %" if below else f"{row['value']:.2f}"
         )
     return {name: f"{v} [{theirs[name]}]" if name in theirs else v for name, v in shown.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qunlearn.cli.output import print_run
 from qunlearn.cli.settings import Json, OutFolder, Resume, with_settings
-from qunlearn.training.config import TrainConfig
+from qunlearn.runs.config import TrainConfig
 
 
 @with_settings(TrainConfig)
@@ -26,7 +26,7 @@ def command(
 
       qunlearn train --resume --out runs/original
     """
-    from qunlearn.training.train import train_run
+    from qunlearn.runs.train import train_run
 
     assert out is not None  # with_settings has seen to it
     run = train_run(settings, out, resume=resume)

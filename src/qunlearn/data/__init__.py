@@ -1,6 +1,6 @@
 """Data sets, the split into parts, and batches."""
 
-from qunlearn.data.arrays import as_image_data
+from qunlearn.data.arrays import Data, as_image_data
 from qunlearn.data.dataset import Augmentation, ImageData
 from qunlearn.data.ids import read_ids
 from qunlearn.data.load import load_dataset
@@ -12,6 +12,7 @@ from qunlearn.data.split import Split
 __all__ = [
     "Augmentation",
     "Batch",
+    "Data",
     "ImageData",
     "Loader",
     "Request",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -20,12 +20,12 @@ def check_share(share: float, purpose: str) -> None:
         raise UserError(f"The share to {purpose} is {share}; choose one between 0 and 1.")
 
 
-def draw_held_out(data: ImageData, share: float, seed: int) -> Tensor:
-    """Draw this share of each class's training samples."""
+def draw_held_out(data: ImageData, share: float, seed: int, test: bool = False) -> Tensor:
+    """Draw this share of each class's training samples, or of its `test` samples."""
     check_share(share, "hold out")
     drawn: list[int] = []
-    training = (~data.is_test).nonzero().flatten().tolist()
-    for label, rows in by_class(training, data.labels).items():
+    among = data.is_test if test else ~data.is_test
+    for label, rows in by_class(among.nonzero().flatten().tolist(), data.labels).items():
         order = shuffled([data.ids[row] for row in rows], "held-out", seed, label)
         # At least one of each class, or unseen data of that class has no example; but never all.
         size = min(max(round(share * len(rows)), 1), len(rows) - 1)
@@ -33,8 +33,8 @@ def draw_held_out(data: ImageData, share: float, seed: int) -> Tensor:
     return torch.tensor(sorted(drawn), dtype=torch.int64)
 
 
-def listed(ids: Sequence[str], argument: str) -> Sequence[str]:
-    """Refuse a list of ids that is none, or that names a sample twice."""
+def check_texts(ids: Sequence[str], argument: str) -> None:
+    """Refuse a list of ids that is none."""
     if isinstance(ids, str):
         raise UserError(f"{argument} is the text {ids!r}; give a list of ids, such as [{ids!r}].")
     for name in ids:
@@ -43,15 +43,60 @@ def listed(ids: Sequence[str], argument: str) -> Sequence[str]:
                 f"The id {name!r} is not text; ids are text, such as 'train/42'. For positions, "
                 "use data.ids[position]."
             )
-    repeated = first_repeated(ids)
-    if repeated is not None:
-        raise UserError(f"The id {repeated!r} is listed twice; list each sample once.")
-    return ids
 
 
 def resolve(data: ImageData, ids: Sequence[str], argument: str) -> Tensor:
-    """Where the listed samples are, in the order of the list."""
-    return data.index_of(listed(ids, argument))
+    """Where the listed samples are, in the order of the list; each is to be listed once."""
+    check_texts(ids, argument)
+    repeated = first_repeated(ids)
+    if repeated is not None:
+        raise UserError(f"The id {repeated!r} is listed twice; list each sample once.")
+    return data.index_of(ids)
+
+
+USABLE = "usable"
+TWICE, FORGOTTEN, RETIRED = "listed twice", "already forgotten", "already retired"
+UNUSED, UNKNOWN = "in no part of the split", "unknown"
+"""What an entry in a list of ids can be."""
+
+NAMED = 10
+"""How many ids are named of each kind that cannot be used."""
+
+
+def sort_out(
+    data: ImageData, ids: Sequence[str], states: Mapping[str, str]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """The ids that can be asked for, each once, and the other entries by what is wrong with them.
+
+    Args:
+        data: The data set.
+        ids: The list.
+        states: For each sample of the split `USABLE`, `FORGOTTEN` or `RETIRED`.
+    """
+    check_texts(ids, "ids")
+    seen: set[str] = set()
+    found: dict[str, list[str]] = {USABLE: []}
+    for name in ids:
+        state = states.get(name, UNUSED if name in data else UNKNOWN)
+        found.setdefault(TWICE if name in seen else state, []).append(name)
+        seen.add(name)
+    return found.pop(USABLE), found
+
+
+def unusable(data: ImageData, faults: Mapping[str, Sequence[str]], total: int) -> UserError:
+    """The error for a list in which some entries cannot be used: how many, and the first ones."""
+    kinds = [
+        f"{len(faults[kind]):,} {kind} ({', '.join(map(repr, faults[kind][:NAMED]))}"
+        f"{', ...' if len(faults[kind]) > NAMED else ''})"
+        for kind in (TWICE, FORGOTTEN, RETIRED, UNUSED, UNKNOWN)
+        if kind in faults
+    ]
+    hint = f": {data.hint(faults[UNKNOWN][0])}" if UNKNOWN in faults else "."
+    return UserError(
+        f"Of the {total:,} ids, {sum(map(len, faults.values())):,} cannot be used: "
+        f"{'; '.join(kinds)}{hint} Nothing was done; correct the list, or leave these ids out with "
+        "--skip-unusable (in Python: skip_unusable=True)."
+    )
 
 
 def class_number(data: ImageData, name: int | str) -> int:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from qunlearn.characters import check_names
 from qunlearn.data.draw import shuffled
 from qunlearn.data.metadata import read_metadata
 from qunlearn.errors import UserError, others
@@ -28,6 +30,10 @@ class Augmentation:
 
     crop: int = 0
     flip: bool = False
+
+    def __str__(self) -> str:
+        crop, flip = f"crop {self.crop}" if self.crop else "", "flip" if self.flip else ""
+        return ", ".join(filter(None, (crop, flip))) or "not augmented"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,6 +53,9 @@ class ImageData:
         std: Per channel, likewise.
         augmentation: What the source advises for training.
         metadata: Further columns of text, each aligned with `ids`.
+        source: What `load_dataset` was called with, so that a saved run can name its data; empty
+            for data that were made in Python.
+        left_out: The ids of training samples that are in the set but not in this subset of it.
 
     >>> data = ImageData("two", torch.zeros(2, 1, 4, 4), torch.tensor([0, 1]),
     ...                  ("train/0", "test/0"), torch.tensor([False, True]), ("cat", "dog"),
@@ -67,6 +76,8 @@ class ImageData:
     std: tuple[float, ...]
     augmentation: Augmentation = Augmentation()
     metadata: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    source: Mapping[str, Any] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         count = len(self.ids)
@@ -86,6 +97,12 @@ class ImageData:
                 raise UserError(f"There are {self.channels} channels but {name} has {moments}.")
         if min(self.std) <= 0:
             raise UserError(f"The std {self.std} must be positive in every channel.")
+        check_names([self.name], "data set's name", "rename it")
+        check_names(self.ids, "id", "rename the sample")
+        check_names(self.classes, "class name", "rename the class")
+        check_names(list(self.metadata), "column name", "rename the column")
+        for cells in self.metadata.values():
+            check_names(cells, "cell", "mend the metadata", lines=True)
         if len(self._positions) != count:
             raise UserError(f"The id {first_repeated(self.ids)!r} occurs twice; ids are unique.")
         if len(set(self.classes)) != len(self.classes):
@@ -95,9 +112,13 @@ class ImageData:
             raise UserError(f"The labels must lie in 0..{self.num_classes - 1}.")
 
     def __repr__(self) -> str:
-        shape = "×".join(map(str, self.images.shape[1:]))
+        shape, tests = "×".join(map(str, self.images.shape[1:])), int(self.is_test.sum())
+        seen = f"mean {_numbers(self.mean)}, std {_numbers(self.std)}"
+        plain = not any(self.mean) and set(self.std) == {1.0}
         return (
-            f"ImageData({self.name}: {len(self):,} images of {shape}, {self.num_classes} classes)"
+            f"ImageData({self.name}: {len(self):,} images of {shape} ({tests or 'no'} test), "
+            f"{self.num_classes} classes; {'not normalised' if plain else seen}; "
+            f"{self.augmentation})"
         )
 
     def __len__(self) -> int:
@@ -139,19 +160,8 @@ class ImageData:
             n: How many training samples to keep.
             seed: Which ones; the same seed always names the same samples.
         """
-        train = (~self.is_test).nonzero().flatten().tolist()
-        groups = by_class(train, self.labels)
-        if not len(groups) <= n <= len(train):
-            raise UserError(
-                f"A subset of {n} samples cannot be drawn from {self.name}: choose a number from "
-                f"{len(groups)} (one per class) to {len(train)} (all training samples)."
-            )
-        sizes = _fill(n, [len(group) for group in groups.values()])
-        kept = self.is_test.nonzero().flatten().tolist()
-        for (label, group), size in zip(groups.items(), sizes, strict=True):
-            order = shuffled([self.ids[index] for index in group], "subset", seed, label)
-            kept += [group[position] for position in order[:size]]
-        return self.take(torch.tensor(sorted(kept)))
+        kept = self.take(subset_rows(self.name, self.labels, self.ids, self.is_test, n, seed))
+        return dataclasses.replace(kept, left_out=self.left_out | {*self.ids} - {*kept.ids})
 
     def take(self, index: Tensor) -> ImageData:
         """Only these samples, in this order, copied into memory."""
@@ -163,12 +173,14 @@ class ImageData:
             ids=tuple(self.ids[row] for row in rows),
             is_test=self.is_test[index],
             metadata={k: tuple(cells[row] for row in rows) for k, cells in self.metadata.items()},
+            source={},
         )
 
-    def join(self, csv_path: Path | str) -> ImageData:
+    def join(self, csv_path: Path | str, erased: Container[str] = ()) -> ImageData:
         """Add the columns of a CSV file, matched by its column `id`.
 
-        Samples that the file does not name have empty cells.
+        Samples that the file does not name have empty cells. The file may still name those that
+        were `erased`; any other that is not in the set is a `UserError`.
         """
         columns, rows = read_metadata(Path(csv_path))
         for column in columns:
@@ -177,11 +189,12 @@ class ImageData:
                     f"{self.name} has a metadata column {column!r} already; rename the one in "
                     f"{str(csv_path)!r}."
                 )
-        self.index_of(rows)  # an unknown id is refused here
+        known = (name for name in rows if name not in erased and name not in self.left_out)
+        self.index_of(known)  # an unknown id is refused here
         blank = ("",) * len(columns)
         cells = [rows.get(name, blank) for name in self.ids]
         joined = {column: tuple(row[k] for row in cells) for k, column in enumerate(columns)}
-        return dataclasses.replace(self, metadata={**self.metadata, **joined})
+        return dataclasses.replace(self, metadata={**self.metadata, **joined}, source={})
 
     def hashes(self, indices: Tensor | Sequence[int]) -> list[str]:
         """A fingerprint of each sample: shape, type, pixels and label, as 32 hex digits."""
@@ -216,13 +229,36 @@ class ImageData:
         unit = 255.0 if self.images.dtype == torch.uint8 else 1.0
         return 1 / (std * unit), -mean / std
 
-    def _no_such(self, names: Sequence[str]) -> UserError:
+    def hint(self, name: str) -> str:
+        """What may be meant by an id that is not in the set."""
         # Only the part's name is ever guessed: another sample's id must not be offered to forget.
-        guesses = [f"train/{names[0]}", f"test/{names[0]}"]
+        guesses = [f"train/{name}", f"test/{name}"]
         near = [guess for guess in guesses if guess in self._positions]
-        hint = f"did you mean {near[0]!r}?" if near else _example(self.ids)
+        return f"did you mean {near[0]!r}?" if near else _example(self.ids)
+
+    def _no_such(self, names: Sequence[str]) -> UserError:
         more = f", nor {others(names)}" if len(names) > 1 else ""
+        hint = self.hint(names[0])
         return UserError(f"There is no sample {names[0]!r} in {self.name}{more}: {hint}")
+
+
+def subset_rows(
+    name: str, labels: Tensor, ids: Sequence[str], is_test: Tensor, n: int, seed: int
+) -> Tensor:
+    """Where the samples of a subset are, in ascending order; see `ImageData.subset`."""
+    train = (~is_test).nonzero().flatten().tolist()
+    groups = by_class(train, labels)
+    if not len(groups) <= n <= len(train):
+        raise UserError(
+            f"A subset of {n} samples cannot be drawn from {name}: choose a number from "
+            f"{len(groups)} (one per class) to {len(train)} (all training samples)."
+        )
+    sizes = _fill(n, [len(group) for group in groups.values()])
+    kept = is_test.nonzero().flatten().tolist()
+    for (label, group), size in zip(groups.items(), sizes, strict=True):
+        order = shuffled([ids[index] for index in group], "subset", seed, label)
+        kept += [group[position] for position in order[:size]]
+    return torch.tensor(sorted(kept))
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
@@ -239,8 +275,16 @@ def first_repeated(names: Iterable[str]) -> str | None:
     return None
 
 
+def _numbers(values: Sequence[float]) -> str:
+    """One number if all channels have the same, or else each.
+
+    >>> _numbers((0.5, 0.5)), _numbers((0.5, 0.25))
+    ('0.5', '0.5 0.25')
+    """
+    return " ".join(f"{value:.4g}" for value in (values[:1] if len(set(values)) == 1 else values))
+
+
 def _example(ids: Sequence[str]) -> str:
-    # A training sample where there is one: only those can be forgotten.
     trained = [name for name in ids if not name.startswith("test/")]
     shown = next(iter([*trained[:1], *ids[:1]]), None)
     return "the set is empty." if shown is None else f"ids look like {shown!r}; check the list."

@@ -5,17 +5,27 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from qunlearn.data.dataset import first_repeated
-from qunlearn.data.metadata import read_table
+from qunlearn.characters import check_names
+from qunlearn.data.table import decoded, read_table
 from qunlearn.errors import UserError
-from qunlearn.store.files import read, read_json
+from qunlearn.store.files import read
+
+COLUMN = "id"
 
 
-def read_ids(path: Path | str) -> list[str]:
+def read_ids(path: Path | str, column: str | None = None) -> list[str]:
     r"""Read sample ids from a CSV, JSON or text file, told apart by the ending of its name.
 
-    CSV: the column `id`, or the only column there is. JSON: a list of ids, or {"ids": [...]}.
-    Anything else: one id a line.
+    CSV (also .tsv, or any file with tabs, or when a column is named): the column `id`, or the only
+    column there is; separated by commas, semicolons, tabs or bars. JSON: a list of ids, or
+    {"ids": [...]}. Anything else: one id a line. Files are UTF-8, or UTF-16 with a byte-order mark.
+
+    Args:
+        path: The file.
+        column: The name of the column, if it is not `id`.
+
+    Returns:
+        The ids as they are listed, repeated ones too.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "ids.txt"
@@ -26,41 +36,52 @@ def read_ids(path: Path | str) -> list[str]:
     path = Path(path)
     ending = path.suffix.lower()
     if ending == ".json":
+        if column is not None:
+            raise UserError(
+                f"The file {str(path)!r} has no columns, for it is JSON; leave out --column."
+            )
         ids = _from_json(path)
-    elif ending == ".csv":
-        ids = _from_csv(path)
+    elif column is not None or ending in (".csv", ".tsv"):
+        ids = _from_table(path, column)
     else:
-        lines: list[str] = read(path, lambda text: text.removeprefix("\ufeff").splitlines(), "text")
-        ids = [line.strip() for line in lines if line.strip()]
+        text: str = read(path, str, "text", decoded)
+        # No id has a tab in it: with one this is a table, such as Excel's "Unicode text".
+        ids = _from_table(path, None) if "\t" in text.strip() else _from_lines(text)
     if not ids:
         raise UserError(f"The file {str(path)!r} lists no ids; put one on each line.")
-    repeated = first_repeated(ids)
-    if repeated is not None:
-        raise UserError(f"The id {repeated!r} is twice in {str(path)!r}; list each sample once.")
+    check_names(ids, "id", f"mend the list {str(path)!r}")
     return ids
 
 
-def _from_csv(path: Path) -> list[str]:
-    table = read_table(path)
-    if not table:
+def _from_lines(text: str) -> list[str]:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[1:] if lines[:1] == [COLUMN] else lines
+
+
+def _from_table(path: Path, column: str | None) -> list[str]:
+    rows, at = read_table(path, column or COLUMN)
+    if not rows:
         return []
-    if "id" in table[0]:
-        column, rows = table[0].index("id"), table[1:]
-    elif len(table[0]) == 1:
-        column, rows = 0, table
-    else:
+    header = rows[0]
+    if at is None and (column is not None or len(header) > 1):
+        columns = ", ".join(map(repr, header[:10]))
         raise UserError(
-            f"The file {str(path)!r} has the columns {', '.join(table[0])} but none is called "
-            "'id'; name the column of sample ids 'id'."
+            f"The file {str(path)!r} has no column {column or COLUMN!r} but {columns}; name the "
+            f"column of sample ids with --column NAME, or call it {COLUMN!r}."
         )
-    for row in rows:
-        if len(row) != len(table[0]) or not row[column]:
-            raise UserError(f"The row {','.join(row)!r} of {str(path)!r} has no id; complete it.")
-    return [row[column] for row in rows]
+    if at is None:
+        return [row[0] for row in rows]
+    for number, row in enumerate(rows[1:], start=2):
+        if not at < len(row) <= len(header) or not row[at]:
+            raise UserError(
+                f"Row {number} of {str(path)!r}, {row}, has no id, or more cells than the header; "
+                "complete it, and put cells with a delimiter in quotes."
+            )
+    return [row[at] for row in rows[1:]]
 
 
 def _from_json(path: Path) -> list[str]:
-    value = read_json(path)
+    value = read(path, json.loads, "JSON", decoded)
     ids = value.get("ids") if isinstance(value, dict) else value
     if not isinstance(ids, list):
         raise UserError(f'The file {str(path)!r} must hold a list of ids, or {{"ids": [...]}}.')

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from qunlearn.data.dataset import ImageData
 from qunlearn.data.sources import SourceOptions, sources
 from qunlearn.data.sources.registry import GIB
 from qunlearn.errors import UserError, unknown
+from qunlearn.store.cache import default_cache_dir
 
 
 def load_dataset(
@@ -54,13 +55,20 @@ def load_dataset(
         cache_dir=default_cache_dir() if cache_dir is None else Path(cache_dir),
         download=download,
         memory_budget=memory_budget,
+        subset=subset,
+        subset_seed=subset_seed,
         image_size=image_size,
         progress=progress,
     )
     data = sources[name](options)
     if metadata is not None:
         data = data.join(metadata)
-    return data if subset is None else data.subset(subset, subset_seed)
+    if subset not in (None, int((~data.is_test).sum())):  # the source has not seen to it
+        data = data.subset(subset, subset_seed)
+    asked = {"dataset": name_or_path, "data_dir": data_dir, "subset": subset}
+    asked |= {"split_seed": subset_seed, "image_size": image_size, "metadata": metadata}
+    asked |= {"cache_dir": cache_dir}
+    return replace(data, source={k: v for k, v in asked.items() if v is not None})
 
 
 def _which(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
@@ -81,8 +89,3 @@ def _which(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
         )
     known = [source for source in sources if source not in ("folder", "npz")]
     raise unknown("data set", name, [*known, "the path of a folder of images", "an .npz file"])
-
-
-def default_cache_dir() -> Path:
-    """`qunlearn` in the user's cache folder, as the XDG standard has it."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qunlearn"

@@ -113,7 +113,8 @@ class Loader:
     @property
     def smallest_share(self) -> int:
         """The fewest samples that a process gets in any step."""
-        return min(map(self.size, range(self._steps)), default=0) // self.world
+        # Batches are as equal as possible: the smallest is the mean size, rounded down.
+        return len(self.index) // self._steps // self.world if self._steps else 0
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from step `start` on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,11 @@ from torch import Tensor
 
 from qunlearn.data.dataset import ImageData, first_repeated
 from qunlearn.errors import UserError
+from qunlearn.store.limits import parse_json
 
-VERSION = 1
+OLDEST, NEWEST = 1, 2
+"""The formats that are read. The older one is written while it can hold the split: one split has
+one text, and its digest does not depend on the version of qunlearn. 2: samples can be retired."""
 KINDS = ("random", "class", "ids", "where")
 
 
@@ -26,17 +29,19 @@ class Request:
     Attributes:
         kind: How it was put: random, class, ids or where.
         detail: What was asked, such as {"fraction": 0.1, "seed": 0}.
-        ids: The samples, in alphabetical order.
+        ids: The trained samples, which are to be forgotten, in alphabetical order.
+        retired: The held-out and test samples, which are no longer used, likewise.
     """
 
     kind: str
     detail: Mapping[str, Any]
     ids: tuple[str, ...]
+    retired: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the text holds; the parts map ids to fingerprints."""
+    """What the text holds; the parts map ids to fingerprints, also of samples retired since."""
 
     dataset: str
     seed: int
@@ -48,11 +53,32 @@ class Manifest:
     test: Mapping[str, str]
     requests: tuple[Request, ...]
 
+    @property
+    def forgotten(self) -> frozenset[str]:
+        """The ids of all samples that were asked to be forgotten."""
+        return frozenset(name for request in self.requests for name in request.ids)
+
+    @property
+    def retired(self) -> frozenset[str]:
+        """The ids of all samples that were retired."""
+        return frozenset(name for request in self.requests for name in request.retired)
+
+    @property
+    def retained(self) -> dict[str, str]:
+        """The trained samples that are not to be forgotten, with their fingerprints."""
+        gone = self.forgotten
+        return {name: mark for name, mark in self.train.items() if name not in gone}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The ids of all samples that the split was made of."""
+        return frozenset({**self.train, **self.held_out, **self.test})
+
 
 def dump(manifest: Manifest) -> str:
     """The manifest as canonical JSON: one split has one text."""
     value = {
-        "format": VERSION,
+        "format": NEWEST if manifest.retired else OLDEST,
         "dataset": manifest.dataset,
         "seed": manifest.seed,
         "classes": list(manifest.classes),
@@ -64,6 +90,7 @@ def dump(manifest: Manifest) -> str:
         },
         "requests": [
             {"kind": request.kind, "detail": dict(request.detail), "ids": list(request.ids)}
+            | ({"retired": list(request.retired)} if request.retired else {})
             for request in manifest.requests
         ],
     }
@@ -75,7 +102,7 @@ def dump(manifest: Manifest) -> str:
 def parse(text: str) -> Manifest:
     """Read the text; whatever is wrong with it is said in one sentence."""
     try:
-        value = json.loads(text, object_pairs_hook=_once)
+        value = parse_json(text, object_pairs_hook=_once)
     except UserError:
         raise
     except (ValueError, RecursionError) as error:
@@ -83,12 +110,12 @@ def parse(text: str) -> Manifest:
     _check(isinstance(value, dict), "it is not an object")
     version = value.get("format")
     _check(isinstance(version, int), "it has no format version")
-    if version > VERSION:
+    if version > NEWEST:
         raise UserError(
             f"The split manifest has format {version}, made by a newer qunlearn; this one reads "
-            f"format {VERSION}: upgrade qunlearn."
+            f"formats {OLDEST} to {NEWEST}: upgrade qunlearn."
         )
-    _check(version == VERSION, f"format {version} does not exist")
+    _check(version >= OLDEST, f"format {version} does not exist")
     _check(isinstance(value.get("dataset"), str), "'dataset' is not a name")
     _check(_is_integer(value.get("seed")), "'seed' is not a whole number")
     classes = _texts(value.get("classes"), "'classes'")
@@ -101,10 +128,14 @@ def parse(text: str) -> Manifest:
         for name in one.keys() & other.keys():
             raise UserError(f"The split manifest is not valid: {name!r} is in two parts.")
     _check(isinstance(value.get("requests"), list), "'requests' is not a list")
-    requests = tuple(_request(entry, train) for entry in value["requests"])
+    unseen = held_out.keys() | test.keys()
+    requests = tuple(_request(entry, train, unseen) for entry in value["requests"])
     named = [name for request in requests for name in request.ids]
     _check(len(named) == len(set(named)), "a sample is asked to be forgotten twice")
     _check(len(named) < len(train), "nothing is retained")
+    gone = [name for request in requests for name in request.retired]
+    _check(len(gone) == len(set(gone)), "a sample is retired twice")
+    _check(version == (NEWEST if gone else OLDEST), f"it is not written as format {version} is")
     return Manifest(
         dataset=value["dataset"],
         seed=value["seed"],
@@ -119,7 +150,7 @@ def parse(text: str) -> Manifest:
 
 
 def align(manifest: Manifest, data: ImageData) -> ImageData:
-    """The data with the manifest's class numbers and normalisation.
+    """The data with the manifest's name, class numbers and normalisation.
 
     A class that was forgotten and erased is missing from the data, and the numbers of those after
     it would have shifted: classes are matched by name.
@@ -127,42 +158,69 @@ def align(manifest: Manifest, data: ImageData) -> ImageData:
     numbers = {name: number for number, name in enumerate(manifest.classes)}
     strange = [name for name in data.classes if name not in numbers]
     if strange:
-        raise UserError(
-            f"The data set {data.name} has a class {strange[0]!r} that the split of "
-            f"{manifest.dataset} does not know; use the data that the split was made for."
+        raise another(
+            manifest, data.name, f"it has a class {strange[0]!r} that is not in the split"
         )
     if len(manifest.mean) != data.channels:
-        raise UserError(
-            f"The data set {data.name} has {data.channels} channels, the split of "
-            f"{manifest.dataset} was made for {len(manifest.mean)}."
+        raise another(
+            manifest, data.name, f"it has {data.channels} channels, not {len(manifest.mean)}"
         )
-    wanted = (manifest.classes, manifest.mean, manifest.std)
-    if (data.classes, data.mean, data.std) == wanted:
+    known = (data.name, data.classes, data.mean, data.std)
+    if known == (manifest.dataset, manifest.classes, manifest.mean, manifest.std):
         return data
     labels = data.labels
     if data.classes != manifest.classes:
         labels = torch.tensor([numbers[name] for name in data.classes])[labels]
     return dataclasses.replace(
-        data, labels=labels, classes=manifest.classes, mean=manifest.mean, std=manifest.std
+        data,
+        name=manifest.dataset,
+        labels=labels,
+        classes=manifest.classes,
+        mean=manifest.mean,
+        std=manifest.std,
     )
 
 
-def find(part: Mapping[str, str], data: ImageData) -> Tensor:
-    """The ascending indices of a part's samples, each compared with its fingerprint."""
-    for name in part:
-        if name not in data:
-            raise UserError(
-                f"The sample {name!r} of the split is missing in {data.name}; use the data that "
-                "the split was made for (only samples that were forgotten may be erased)."
-            )
-    rows = data.index_of(part)
-    for name, now in zip(part, data.hashes(rows), strict=True):
-        if now != part[name]:
-            raise UserError(
-                f"The sample {name!r} of {data.name} has changed since the split was made; restore "
-                "it, or make a new split and train again."
-            )
-    return rows.sort().values
+def find(
+    manifest: Manifest, data: ImageData, *parts: Mapping[str, str], called: str
+) -> tuple[Tensor, ...]:
+    """For each part the ascending indices of its samples, each compared with its fingerprint.
+
+    The data is aligned with the manifest; `called` is its own name.
+    """
+    wanted = {name: mark for part in parts for name, mark in part.items()}
+    missing = [name for name in wanted if name not in data]
+    present = [name for name in wanted if name in data]
+    marks = zip(present, data.hashes(data.index_of(present)), strict=True)
+    changed = [name for name, mark in marks if mark != wanted[name]]
+    faults = {"missing": missing, "changed": changed}
+    counts = [f"{len(found):,} {kind} ({_some(found)})" for kind, found in faults.items() if found]
+    if counts:
+        raise another(
+            manifest, called, f"of {len(wanted):,} samples that are used, {' and '.join(counts)}"
+        )
+    return tuple(data.index_of(part).sort().values for part in parts)
+
+
+def has_all(text: str, data: ImageData) -> bool:
+    """Whether the data has every sample of a manifest that may not be erased."""
+    manifest = parse(text)
+    return all(name in data for name in manifest.names - manifest.forgotten - manifest.retired)
+
+
+def another(manifest: Manifest, called: str, why: str) -> UserError:
+    """The error for data that is not what a split was made of."""
+    made_of = "the split was made of"
+    if called != manifest.dataset:
+        made_of = f"the split was made of, {manifest.dataset!r}"
+    return UserError(
+        f"The data {called!r} is not what {made_of}: {why}. Restore it, or say with --data PATH "
+        "where the right data is; only samples that were forgotten or retired may be erased."
+    )
+
+
+def _some(names: Sequence[str], count: int = 3) -> str:
+    return ", ".join(map(repr, names[:count])) + (", ..." if len(names) > count else "")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -209,7 +267,7 @@ def _part(parts: Mapping[str, Any], name: str) -> dict[str, str]:
     return part
 
 
-def _request(entry: Any, train: Mapping[str, str]) -> Request:
+def _request(entry: Any, train: Mapping[str, str], unseen: Set[str]) -> Request:
     _check(
         isinstance(entry, dict)
         and entry.get("kind") in KINDS
@@ -217,7 +275,10 @@ def _request(entry: Any, train: Mapping[str, str]) -> Request:
         "a request is malformed",
     )
     ids = _texts(entry.get("ids"), "the 'ids' of a request")
-    _check(bool(ids), "a request is empty")
+    retired = _texts(entry.get("retired", []), "the 'retired' of a request")
+    _check(bool(ids or retired), "a request is empty")
     for name in ids:
         _check(name in train, f"{name!r} is to be forgotten but was never trained on")
-    return Request(entry["kind"], entry["detail"], ids)
+    for name in retired:
+        _check(name in unseen, f"{name!r} is retired but is neither held out nor a test sample")
+    return Request(entry["kind"], entry["detail"], ids, retired)

@@ -30,18 +30,16 @@ def check_memory(needed: int, what: str, remedy: str) -> None:
         )
 
 
-def check_unpacked(needed: int, path: Path) -> None:
+def check_growth(needed: int, path: Path) -> None:
     """Refuse a small file that unpacks to enormous arrays, whatever the machine could hold.
 
     Args:
         needed: Bytes of the arrays that it declares.
         path: The file.
     """
-    remedy = "store the images as a folder of files"
-    check_memory(needed, f"The file {str(path)!r}", remedy)
     size = path.stat().st_size
     if needed > max(SUSPICIOUS, GROWTH * size):
         raise UserError(
             f"The file {str(path)!r} of {size:,} bytes would unpack to {needed:,}, as images do "
-            f"not; {remedy} if it is meant so."
+            "not; store the images as a folder of files if it is meant so."
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 
+from qunlearn.characters import check_names
+from qunlearn.data.table import read_table
 from qunlearn.errors import UserError
-from qunlearn.store.files import read
 
 
 def read_metadata(path: Path) -> tuple[list[str], dict[str, tuple[str, ...]]]:
@@ -16,14 +15,16 @@ def read_metadata(path: Path) -> tuple[list[str], dict[str, tuple[str, ...]]]:
     Returns:
         The names of the columns other than `id`, and for each id its cells in that order.
     """
-    table = read_table(path)
-    if not table or "id" not in table[0]:
+    table, key = read_table(path, "id")
+    if key is None:
         raise UserError(f"The file {str(path)!r} has no column 'id'; add one with the sample ids.")
     header = table[0]
+    check_names(header, "column name", f"rename the column of {str(path)!r}")
+    for row in table[1:]:
+        check_names(row, "cell", f"mend {str(path)!r}", lines=True)
     for column in header:
         if header.count(column) > 1:
             raise UserError(f"The column {column!r} occurs twice in {str(path)!r}; rename one.")
-    key = header.index("id")
     rows: dict[str, tuple[str, ...]] = {}
     for number, cells in enumerate(table[1:], start=2):
         if len(cells) != len(header):
@@ -37,20 +38,3 @@ def read_metadata(path: Path) -> tuple[list[str], dict[str, tuple[str, ...]]]:
             )
         rows[cells[key]] = (*cells[:key], *cells[key + 1 :])
     return header[:key] + header[key + 1 :], rows
-
-
-def read_table(path: Path) -> list[list[str]]:
-    """The rows of a CSV file, header included, without blank lines and surrounding spaces."""
-
-    def parse(text: str) -> list[list[str]]:
-        try:
-            # Spreadsheets put a byte-order mark before the first column's name.
-            rows = list(
-                csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
-            )
-        except csv.Error as error:
-            raise ValueError(str(error)) from None
-        return [[cell.strip() for cell in row] for row in rows if any(row)]
-
-    table: list[list[str]] = read(path, parse, "CSV")
-    return table

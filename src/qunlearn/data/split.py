@@ -17,23 +17,28 @@ from torch import Tensor
 from qunlearn.data import manifest
 from qunlearn.data.arrays import as_image_data
 from qunlearn.data.choose import (
+    FORGOTTEN,
+    RETIRED,
+    USABLE,
     check_share,
     class_number,
     draw_held_out,
-    listed,
     matching,
     resolve,
+    sort_out,
+    unusable,
 )
 from qunlearn.data.dataset import ImageData
 from qunlearn.data.draw import shuffled
 from qunlearn.data.manifest import Request
-from qunlearn.errors import UserError, others
+from qunlearn.errors import UserError
+from qunlearn.parts import counted
 
 SHOWN = 5
 """How many duplicates are named."""
 
-ELSEWHERE = "never trained on"
-"""What a request by a rule says of samples that it fits, too."""
+SKIPPED = "skipped"
+"""What the detail of a request says of ids that were left out: how many, by what is wrong."""
 
 DataLike = Any  # an ImageData, a torch Dataset, or a pair of arrays: see as_image_data
 
@@ -44,7 +49,9 @@ class Split:
 
     Made by `make` (nothing to forget yet) or at once by `random`, `of_class`, `of_ids` or `where`;
     each `forget_...` gives a new split with one more request. Parts are ascending indices into
-    `data`. A sample that was erased after it was forgotten has no index any more.
+    `data`. A request by ids or by a rule covers all of a person's samples: those trained on are to
+    be forgotten, those held out and of the test part are retired, which takes them out of their
+    part for good. Both may then be erased from the data; what is erased has no index any more.
 
     Attributes:
         data: The data set.
@@ -54,6 +61,7 @@ class Split:
         held_out: Never trained on; shows what unseen data looks like.
         test: The official test part.
         erased: Fingerprints of forgotten samples that are no longer in `data`, by id.
+        retired: Fingerprints of retired samples, by id, for each of the parts that they were in.
 
     >>> from qunlearn.data import load_dataset
     >>> split = Split.random(load_dataset("digits"), fraction=0.1, seed=0)
@@ -71,6 +79,7 @@ class Split:
     held_out: Tensor
     test: Tensor
     erased: Mapping[str, str] = field(default_factory=dict)
+    retired: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name} {len(index):,}" for name, index in self.parts().items())
@@ -194,7 +203,7 @@ class Split:
                 f"The share {fraction:g} of {len(names)} samples is none: there is nothing to "
                 f"forget; choose {1 / len(names):.2g} or more."
             )
-        chosen = [names[position] for position in order[:count]]
+        chosen = self.retain[order[:count]]
         return self._asked("random", {"fraction": float(fraction), "seed": int(seed)}, chosen)
 
     def forget_class(self, *classes: int | str) -> Split:
@@ -203,53 +212,56 @@ class Split:
         retain = self.retain
         of_class = torch.isin(self.data.labels[retain], torch.tensor(numbers, dtype=torch.int64))
         names = [self.data.classes[number] for number in numbers]
-        chosen = [self.data.ids[row] for row in retain[of_class].tolist()]
-        return self._asked("class", {"classes": names}, chosen)
+        return self._asked("class", {"classes": names}, retain[of_class])
 
-    def forget_ids(self, ids: Sequence[str]) -> Split:
-        """Ask to forget these samples; each must have been trained on and not be forgotten yet."""
-        before = {name: at for at, request in enumerate(self.requests, 1) for name in request.ids}
-        gone = [name for name in listed(ids, "ids") if name in before]
-        if gone:
-            raise UserError(
-                f"The sample {gone[0]!r} was already forgotten by request {before[gone[0]]}"
-                + (f", as were {others(gone)}" if gone[1:] else "")
-                + f"; take {'them' if gone[1:] else 'it'} from the list."
-            )
-        trained = torch.isin(resolve(self.data, ids, "ids"), self.train).tolist()
-        unseen = [name for name, seen in zip(ids, trained, strict=True) if not seen]
-        if unseen:
-            raise UserError(
-                f"The sample {unseen[0]!r} was never trained on ({self._part_of(unseen[0])})"
-                + (f", nor were {others(unseen)}, so they" if unseen[1:] else ", so it")
-                + f" cannot be forgotten; take {'them' if unseen[1:] else 'it'} from the list."
-            )
-        return self._asked("ids", {}, list(ids))
+    def forget_ids(self, ids: Sequence[str], *, skip_unusable: bool = False) -> Split:
+        """Ask to forget these samples; those held out or of the test part are retired instead.
+
+        Args:
+            ids: The samples.
+            skip_unusable: Leave out ids that are unknown, listed twice, or forgotten or retired
+                already, and count them in the request; otherwise they are a `UserError`.
+        """
+        usable, faults = sort_out(self.data, ids, self._parts_of_ids())
+        if faults and not skip_unusable:
+            raise unusable(self.data, faults, len(ids))
+        counts = {kind: len(names) for kind, names in faults.items()}
+        rows = self.data.index_of(usable)
+        return self._asked("ids", {SKIPPED: counts} if counts else {}, rows)
 
     def forget_where(self, rule: str) -> Split:
         """Ask to forget what is still retained and matches a rule; see `parse_rule`.
 
-        Beside the metadata, the rule can speak of the sample's `class`.
+        Samples held out or of the test part that match are retired. Beside the metadata, the rule
+        can speak of the sample's `class`.
         """
-        chosen = [self.data.ids[row] for row in matching(self.data, rule, self.retain)]
-        parts = {"held out": self.held_out, "test": self.test}
-        counts = {name: len(matching(self.data, rule, rows)) for name, rows in parts.items()}
-        found = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-        return self._asked("where", {"rule": rule, **({ELSEWHERE: found} if found else {})}, chosen)
+        rows = torch.cat([self.retain, self.held_out, self.test])
+        return self._asked("where", {"rule": rule}, torch.tensor(matching(self.data, rule, rows)))
+
+    def repeat(self, request: Request) -> Split:
+        """Ask once more what is on record as a request of another split of the same samples."""
+        rows = self.data.index_of((*request.ids, *request.retired))
+        return self._asked(request.kind, request.detail, rows)
+
+    @property
+    def last(self) -> Request | None:
+        """The last request that names samples to forget; others only retire some."""
+        return next((request for request in reversed(self.requests) if request.ids), None)
 
     @property
     def forget(self) -> Tensor:
-        """What the last request asks to forget."""
-        if not self.requests:
+        """What the last request that names samples to forget asks to forget."""
+        if self.last is None:
             raise UserError(
                 "Nothing is asked to be forgotten yet; use Split.forget_random() or so."
             )
-        return self._rows(self.requests[-1])
+        return self._rows(self.last)
 
     @property
     def earlier(self) -> tuple[Tensor, ...]:
-        """What each request before the last one asked to forget."""
-        return tuple(self._rows(request) for request in self.requests[:-1])
+        """What each request before that one asked to forget."""
+        before = itertools.takewhile(lambda request: request is not self.last, self.requests)
+        return tuple(self._rows(request) for request in before)
 
     @cached_property
     def forgotten(self) -> Tensor:
@@ -266,18 +278,18 @@ class Split:
     def whole_classes(self) -> bool:
         """Whether nothing is retained of any class that the last request asks to forget."""
         if not len(self.forget):  # erased: what was asked is all that is known
-            return self.requests[-1].kind == "class"
+            return self.last is not None and self.last.kind == "class"
         labels = self.data.labels
         return not bool(torch.isin(labels[self.forget], labels[self.retain]).any())
 
     def parts(self) -> dict[str, Tensor]:
         """The parts by name, disjoint from each other.
 
-        Without a request: train, held_out, test. Otherwise retain, forget (the last request),
+        With nothing to forget: train, held_out, test. Otherwise retain, forget (the last request),
         forget_1 and so on (the earlier ones), held_out, test.
         """
         rest = {"held_out": self.held_out, "test": self.test}
-        if not self.requests:
+        if self.last is None:
             return {"train": self.train, **rest}
         before = {f"forget_{number}": rows for number, rows in enumerate(self.earlier, 1)}
         return {"retain": self.retain, "forget": self.forget, **before, **rest}
@@ -293,7 +305,7 @@ class Split:
         known = labels[self.retain]
         held_out, test = (torch.isin(labels[rows], known) for rows in (self.held_out, self.test))
         parts |= {"held_out": self.held_out[held_out], "test": self.test[test]}
-        if self.requests:
+        if self.last is not None:
             parts["test_forgotten"] = self.test[~test]
         return {name: rows for name, rows in parts.items() if len(rows)}
 
@@ -321,16 +333,35 @@ class Split:
         )
         return {"duplicates": {"count": len(found), "copies": found, "sentence": sentence}}
 
-    def elsewhere_told(self) -> dict[str, Any]:
-        """What else the last request's rule fits, as a run's figures keep it; or nothing."""
-        found = self.requests[-1].detail.get(ELSEWHERE)
-        if not found:
+    def request_told(self) -> dict[str, Any]:
+        """What the last request retired and skipped, as a run's figures keep it; or nothing."""
+        request = self.requests[-1]
+        skipped = request.detail.get(SKIPPED, {})
+        retired = {
+            part: sum(name in marks for name in request.retired)
+            for part, marks in self.retired.items()
+        }
+        if not skipped and not request.retired:
             return {}
-        sentence = (
-            f"The rule also fits samples that the model was never trained on ({found}): there is "
-            "nothing of them to forget, but they stay in the data, and are measured on."
-        )
-        return {"elsewhere": {"sentence": sentence}}
+        count = len(request.ids)
+        sentences = [f"Samples forgotten: {count:,}"]
+        if request.retired:
+            sentences[0] += (
+                f", retired: {len(request.retired):,} ({retired['held_out']:,} held out, "
+                f"{retired['test']:,} test), which are no longer measured on"
+            )
+        if not count:
+            sentences.append("None was trained on, so the weights are unchanged")
+        if skipped:
+            sentences.append(f"Ids skipped: {counted(skipped)}")
+        return {
+            "request": {
+                "forgotten": count,
+                "retired": retired,
+                "skipped": dict(skipped),
+                "sentence": ". ".join(sentences) + ".",
+            }
+        }
 
     def to_json(self) -> str:
         """The manifest: ids and fingerprints of every part, and the requests."""
@@ -342,8 +373,11 @@ class Split:
                 mean=self.data.mean,
                 std=self.data.std,
                 train={**self._fingerprints(self.train), **self.erased},
-                held_out=self._fingerprints(self.held_out),
-                test=self._fingerprints(self.test),
+                held_out={
+                    **self._fingerprints(self.held_out),
+                    **self.retired.get("held_out", {}),
+                },
+                test={**self._fingerprints(self.test), **self.retired.get("test", {})},
                 requests=self.requests,
             )
         )
@@ -352,7 +386,7 @@ class Split:
     def from_json(cls, text: str, data: DataLike) -> Split:
         """Read a manifest and check it against the data, sample by sample.
 
-        Samples that were asked to be forgotten may be gone from the data; every other sample must
+        Samples that were forgotten or retired may be gone from the data; every other sample must
         be there unchanged. Class numbers and normalisation are the manifest's, so that a model goes
         on seeing the same numbers when what they were computed from has been erased.
 
@@ -362,34 +396,74 @@ class Split:
         True
         """
         kept = manifest.parse(text)
-        data = manifest.align(kept, as_image_data(data))
-        may_miss = {name for request in kept.requests for name in request.ids}
+        data = as_image_data(data)
+        aligned = manifest.align(kept, data)
+        may_miss, gone = kept.forgotten, kept.retired
         erased = {k: v for k, v in kept.train.items() if k in may_miss and k not in data}
         left = {name: mark for name, mark in kept.train.items() if name not in erased}
-        parts = [manifest.find(part, data) for part in (left, kept.held_out, kept.test)]
-        train, held_out, test = parts
-        return cls(data, kept.seed, kept.requests, train, held_out, test, erased)
+        unseen = {"held_out": kept.held_out, "test": kept.test}
+        used = [
+            {name: mark for name, mark in part.items() if name not in gone}
+            for part in unseen.values()
+        ]
+        retired = {
+            name: {k: v for k, v in part.items() if k in gone} for name, part in unseen.items()
+        }
+        train, held_out, test = manifest.find(kept, aligned, left, *used, called=data.name)
+        return cls(aligned, kept.seed, kept.requests, train, held_out, test, erased, retired)
 
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the manifest: two splits with one digest are the same split."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
-    def _asked(self, kind: str, detail: Mapping[str, Any], ids: list[str]) -> Split:
-        told = ", ".join(f"{key} {value!r}" for key, value in detail.items()) or "the list of ids"
-        if not ids:
+    def _asked(self, kind: str, detail: Mapping[str, Any], rows: Tensor) -> Split:
+        """The split with a request for these samples, each by the part that it is in."""
+        told = ", ".join(f"{key} {value!r}" for key, value in detail.items() if key != SKIPPED)
+        told = told or "the list of ids"
+        if not len(rows):
             raise UserError(
-                f"There is nothing to forget: {told} matches no sample that is trained on and not "
-                "yet forgotten; ask for others."
+                f"There is nothing to forget: {told} matches no sample that is used and not yet "
+                "forgotten or retired; ask for others."
             )
-        if len(ids) == len(self.retain):
+        trained = rows[torch.isin(rows, self.train)]
+        if len(trained) == len(self.retain):
             raise UserError(
-                f"Nothing would be retained: {told} covers all {len(ids)} remaining training "
+                f"Nothing would be retained: {told} covers all {len(trained)} remaining training "
                 "samples; ask for fewer, or train a new model."
             )
-        return dataclasses.replace(
-            self, requests=(*self.requests, Request(kind, detail, tuple(sorted(ids))))
+        parts = {"held_out": self.held_out, "test": self.test}
+        left = {name: part[~torch.isin(part, rows)] for name, part in parts.items()}
+        for name, part in parts.items():
+            if len(part) and not len(left[name]):
+                raise UserError(
+                    f"Nothing would be left to measure on: {told} covers all {len(part)} samples "
+                    f"of the {name.replace('_', '-')} part; train or adopt a network with a "
+                    "larger one."
+                )
+        gone = {name: part[torch.isin(part, rows)] for name, part in parts.items()}
+        retired = {
+            name: {**self.retired.get(name, {}), **self._fingerprints(part)}
+            for name, part in gone.items()
+        }
+        ids, names = (
+            tuple(sorted(self.data.ids[row] for row in part.tolist()))
+            for part in (trained, torch.cat(list(gone.values())))
         )
+        return dataclasses.replace(
+            self,
+            requests=(*self.requests, Request(kind, detail, ids, names)),
+            held_out=left["held_out"],
+            test=left["test"],
+            retired=retired,
+        )
+
+    def _parts_of_ids(self) -> dict[str, str]:
+        """What can be done with each sample, by id: where it is, or why it cannot be asked for."""
+        found = {name: FORGOTTEN for request in self.requests for name in request.ids}
+        found |= {name: RETIRED for request in self.requests for name in request.retired}
+        used = torch.cat([self.retain, self.held_out, self.test]).tolist()
+        return found | {self.data.ids[row]: USABLE for row in used}
 
     def _rows(self, request: Request) -> Tensor:
         return self.data.index_of(n for n in request.ids if n not in self.erased).sort().values
@@ -397,13 +471,6 @@ class Split:
     def _fingerprints(self, rows: Tensor) -> dict[str, str]:
         names = (self.data.ids[row] for row in rows.tolist())
         return dict(zip(names, self.data.hashes(rows), strict=True))
-
-    def _part_of(self, name: str) -> str:
-        row = self.data.index_of([name])
-        for part, rows in {"held-out": self.held_out, "test": self.test}.items():
-            if torch.isin(row, rows).item():
-                return f"it belongs to the {part} part"
-        return "it belongs to no part of the split"
 
 
 _NONE, _TRAIN, _HELD_OUT, _TEST = 0, 1, 2, 3

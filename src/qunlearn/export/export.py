@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,14 +20,18 @@ from qunlearn.export.extra import needed
 from qunlearn.export.graph import clean, narrow, to_bytes, to_graph
 from qunlearn.export.integer import in_integers
 from qunlearn.export.network import FORMAT, KEY, OnnxNetwork
+from qunlearn.methods.names import made_by
 from qunlearn.quant import Quantizer
+from qunlearn.runs.data import some_unseen
+from qunlearn.runs.model_file import Header, load
 from qunlearn.store.files import as_written, write_bytes
 from qunlearn.store.run import Run
-from qunlearn.training.checkpoint import Header, load
-from qunlearn.training.evaluate import split_of
 from qunlearn.training.inference import evaluating
 
 Target = Literal["compact", "fast"]
+
+MOST_SAMPLES = 2000
+"""On how many samples, at most, a file is compared with its model."""
 
 LEAST_AGREEMENT = 99.5
 """The percentage of samples that must get the same class."""
@@ -66,10 +71,11 @@ def export_onnx(
     *,
     target: Target = "compact",
     preprocess: bool = False,
-    most_samples: int = 2000,
+    most_samples: int = MOST_SAMPLES,
     least_agreement: float | None = None,
     opset: int | None = None,
     about: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Exported:
     """Write a model as an ONNX file, after running the file and finding it to be the same model.
 
@@ -84,6 +90,7 @@ def export_onnx(
         least_agreement: The percentage that must get the same class: 99.5 by default.
         opset: The version of ONNX's operators; by default the oldest that has what is needed.
         about: What else is to stand in the file's metadata.
+        overwrite: Replace a file that is there, once the new one is complete.
 
     Raises:
         UserError: If it cannot be done as asked.
@@ -99,7 +106,7 @@ def export_onnx(
         raise unknown("target", target, get_args(Target))
     for package in ("onnx", "onnxscript", "onnxruntime"):
         needed(package)
-    check_free(path)
+    check_free(path, overwrite)
     opset = _checked_opset(opset, weight_bits(model) if target == "compact" else {})
     if any(isinstance(q, Quantizer) and not q.initialised for q in model.modules()):
         raise UserError(
@@ -147,12 +154,13 @@ def export_run(
     folder: Path,
     path: Path,
     *,
-    data_dir: Path | None = None,
+    data: Path | None = None,
     factory: str | None = None,
+    overwrite: bool = False,
     **options: Any,
 ) -> Exported:
     """Export the model of a run, with the run's identity in the file's metadata."""
-    check_free(path)
+    check_free(path, overwrite)
     run = Run.open(folder)
     model = load(folder, factory)
     header = Header.read(run.model_path)
@@ -160,10 +168,11 @@ def export_run(
         "name": folder.resolve().name,
         "model_sha256": run.info["model_sha256"],
         "network": header.model.name,
-        "method": run.info.get("method"),
+        "method": made_by(run.info),
     }
-    split = split_of(run, data_dir)
-    return export_onnx(model, path, split, about={"run": identity}, **options)
+    split = some_unseen(run, options.get("most_samples", MOST_SAMPLES), data)
+    about = {"run": identity}
+    return export_onnx(model, path, split, about=about, overwrite=overwrite, **options)
 
 
 def exported_from(file: Path, folder: Path) -> OnnxNetwork:
@@ -179,10 +188,22 @@ def exported_from(file: Path, folder: Path) -> OnnxNetwork:
     return network
 
 
-def check_free(path: Path) -> None:
-    """Raise unless a new file could be written to `path`."""
-    if path.exists():
-        raise UserError(f"The output {str(path)!r} exists; name a new file with --out.")
+def check_free(path: Path, overwrite: bool = False) -> None:
+    """Raise unless a file could be written to `path`: a new one, or with `overwrite` in its place.
+
+    Only a regular file is replaced: not what a link points to, nor a folder or a device.
+    """
+    if os.path.lexists(path):
+        if not overwrite:
+            raise UserError(
+                f"The output {str(path)!r} exists; name a new file with --out, or replace it with "
+                "--overwrite."
+            )
+        if path.is_symlink() or not path.is_file():
+            raise UserError(
+                f"The output {str(path)!r} is not a regular file, and is not replaced; name "
+                "another one with --out."
+            )
     if not path.absolute().parent.is_dir():
         raise UserError(f"There is no folder {str(path.parent)!r} to write to; make it first.")
 

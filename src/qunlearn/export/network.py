@@ -10,10 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.errors import UserError
+from qunlearn.export.contained import check_contained, read_model
 from qunlearn.export.extra import needed
 
 KEY = "qunlearn"
 FORMAT = 1
+EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
+NOWHERE = "/dev/null/none"
+"""A folder that cannot be: what a newer format might keep in other files is not read, either."""
 
 
 class OnnxNetwork(nn.Module):
@@ -33,12 +37,7 @@ class OnnxNetwork(nn.Module):
     @classmethod
     def open(cls, path: Path | str) -> OnnxNetwork:
         """The network in a file."""
-        try:
-            return cls(Path(path).read_bytes(), str(path))
-        except OSError as error:
-            raise UserError(
-                f"The file {str(path)!r} cannot be read: {error.strerror}; check the path."
-            ) from None
+        return cls(read_model(Path(path)), str(path))
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images to logits."""
@@ -57,9 +56,12 @@ class OnnxNetwork(nn.Module):
 def session_of(content: bytes, name: str) -> Any:
     """ONNX Runtime with a file in it, with as many threads as torch has."""
     runtime = needed("onnxruntime")
+    check_contained(content, name)
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
+    options.add_session_config_entry("session.load_model_format", "ONNX")  # as it was checked
+    options.add_session_config_entry(EXTERNAL_FOLDER, NOWHERE)
     try:
         return runtime.InferenceSession(content, options, ["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has a class for each way in which a file is wrong

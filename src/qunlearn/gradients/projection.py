@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from qunlearn.errors import UserError, unknown
 from qunlearn.gradients.groups import Granularity, group_names
+from qunlearn.quant import keeping_statistics
 
 When = Literal["always", "conflict"]
 
@@ -78,7 +79,7 @@ class GradientProjector:
             raise unknown("setting of when:", when, get_args(When))
         members = group_names(model, granularity)
         _refuse_shards(model, members)
-        self.alpha, self.beta, self.when = alpha, beta, when
+        self.model, self.alpha, self.beta, self.when = model, alpha, beta, when
         self.parameters = [parameter for _, parameter in members]
         self.names = tuple(dict.fromkeys(name for name, _ in members))
         number = {name: i for i, name in enumerate(self.names)}
@@ -91,14 +92,19 @@ class GradientProjector:
 
     @contextmanager
     def forget(self) -> Iterator[None]:
-        """Within this block, backward passes add to the forget gradient."""
+        """Within this block, backward passes add to the forget gradient.
+
+        Put the forward pass inside, too: BatchNorm then normalises by the batch but does not move
+        its running averages, or the model would be left with those of samples it is to forget.
+        """
         self._enter("forget")
         # Copies, because data parallelism may keep gradients in buckets that it writes over.
         retained = [None if p.grad is None else p.grad.clone() for p in self.parameters]
         for parameter, own in zip(self.parameters, self._forget, strict=True):
             parameter.grad = own
         try:
-            yield
+            with keeping_statistics(self.model):
+                yield
         finally:
             for i, parameter in enumerate(self.parameters):
                 gradient = parameter.grad

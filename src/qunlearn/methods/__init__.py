@@ -22,5 +22,5 @@ __all__ = [
 ]
 
 # Importing a file enters its method; in the order of the paper's table.
-for name in ("retrain", "ft", "ga", "iu", "rl", "l1_sparse", "salun", "qmul", "oeu_paper", "oeu"):
+for name in ("retrain", "ft", "ga", "iu", "rl", "l1_sparse", "salun", "qmul", "oeu", "calibrated"):
     import_module(f"qunlearn.methods.{name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
@@ -16,10 +15,12 @@ from qunlearn.data import Loader, Split
 from qunlearn.data.draw import generator
 from qunlearn.metrics import accuracy
 from qunlearn.registry import Registry
+from qunlearn.training.checkpoint import Checkpointer
 from qunlearn.training.config import LARGEST_SEED, Config, OptimizerConfig
 from qunlearn.training.inference import predict
-from qunlearn.training.loop import Objective, cross_entropy, optimize
-from qunlearn.training.resume import Keeper
+from qunlearn.training.loop import optimize
+from qunlearn.training.objective import CrossEntropy, Objective
+from qunlearn.training.stopwatch import Stopwatch
 
 WATCHED = 250
 """How many samples of each part the progress bar's accuracies are measured on."""
@@ -77,9 +78,8 @@ class Job:
         fresh: Builds the network anew from a seed, for methods that start from scratch.
         on_epoch: Gets a row of numbers after each epoch.
         title: What the progress bar says.
-        watching: The seconds that measuring on the way took.
-        found: What the method has to say about itself; kept with the run's figures.
-        keepers: What keeps the loop's state, so that an interrupted run can go on; one at most.
+        clock: Counts the time that forgetting takes.
+        checkpointer: Saves the loop's state, so that a run can be resumed.
     """
 
     model: nn.Module
@@ -88,9 +88,8 @@ class Job:
     fresh: Callable[[int], nn.Module] | None = None
     on_epoch: Callable[[dict[str, Any]], None] = lambda row: None
     title: str = "forgetting"
-    watching: list[float] = field(default_factory=list)
-    found: dict[str, Any] = field(default_factory=dict)
-    keepers: list[Keeper] = field(default_factory=list)
+    clock: Stopwatch = field(default_factory=Stopwatch)
+    checkpointer: Checkpointer | None = None
 
     def loader(self, index: Tensor, config: OptimizerConfig, stream: str = "") -> Loader:
         """Batches of some samples; loaders of different streams draw independently."""
@@ -120,8 +119,9 @@ class Job:
     ) -> None:
         """Run the one loop on the model; see `training.loop.optimize`.
 
-        The first such loop of a method is kept and gone on with; a later one is run again.
+        The first such loop of a method is saved and resumed; a later one is run again.
         """
+        checkpointer = self.checkpointer.claim() if self.checkpointer else None
         optimize(
             self.fabric,
             self.model,
@@ -132,27 +132,27 @@ class Job:
             prepare=prepare,
             watch=self.watch,
             on_epoch=self.on_epoch,
-            keeper=self.keepers.pop() if self.keepers else None,
+            checkpointer=checkpointer,
         )
+        if checkpointer:
+            self.clock.add(checkpointer.seconds_before)
 
     def fine_tune(
         self, config: OptimizerConfig, prepare: Callable[[], None] = lambda: None
     ) -> None:
         """Train on the retained samples."""
         loader = self.loader(self.split.retain, config)
-        self.optimize(config, lambda model: cross_entropy(self.fabric, model, loader), prepare)
+        self.optimize(config, lambda model: CrossEntropy(self.fabric, model, loader), prepare)
 
     def watch(self) -> dict[str, float]:
         """Accuracy on some samples of the forget and the retain part, to see how it goes."""
-        started = time.perf_counter()
         parts = {"forget_accuracy": self.split.forget, "retain_accuracy": self.split.retain}
         data = self.split.data
-        accuracies = {
-            name: accuracy(predict(self.model, data, some), data.labels[some])
-            for name, some in ((name, spread(index, WATCHED)) for name, index in parts.items())
-        }
-        self.watching.append(time.perf_counter() - started)
-        return accuracies
+        with self.clock.paused():
+            return {
+                name: accuracy(predict(self.model, data, some), data.labels[some])
+                for name, some in ((name, spread(index, WATCHED)) for name, index in parts.items())
+            }
 
 
 def spread(index: Tensor, count: int) -> Tensor:
@@ -165,7 +165,21 @@ def spread(index: Tensor, count: int) -> Tensor:
     return index[torch.arange(count) * len(index) // max(count, 1)]
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What a method reports about its own run.
+
+    Attributes:
+        chosen: Settings that were left open, as the method chose them.
+        calibration: The target, and what was reached; of calibrated methods only.
+    """
+
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Mapping[str, Any] | None = None
+
+
 C = TypeVar("C", bound=MethodConfig)
+F = TypeVar("F", bound=Findings | None)
 
 
 @dataclass(frozen=True)
@@ -177,7 +191,7 @@ class Method:
         summary: What it does, in one line.
         source: Who published it.
         config: Its settings, with their defaults and search ranges.
-        run: Changes `job.model`, and nothing else.
+        run: Changes `job.model`, and nothing else; returns its findings, if it has any.
         revision: Goes up when the same settings come to give another network; comparisons then make
             their cells anew.
     """
@@ -186,7 +200,7 @@ class Method:
     summary: str
     source: str
     config: type[MethodConfig]
-    run: Callable[[Job, Any], None]
+    run: Callable[[Job, Any], Findings | None]
     revision: int = 1
 
 
@@ -195,10 +209,10 @@ methods: Registry[Method] = Registry("method")
 
 def method(
     name: str, *, config: type[C], source: str, revision: int = 1
-) -> Callable[[Callable[[Job, C], None]], Callable[[Job, C], None]]:
-    """Enter a function `(job, config) -> None` as a method; its docstring's first line tells."""
+) -> Callable[[Callable[[Job, C], F]], Callable[[Job, C], F]]:
+    """Register a function `(job, config)` as a method; its docstring's first line describes it."""
 
-    def enter(run: Callable[[Job, C], None]) -> Callable[[Job, C], None]:
+    def enter(run: Callable[[Job, C], F]) -> Callable[[Job, C], F]:
         summary = (run.__doc__ or name).strip().splitlines()[0]
         if name in methods and methods[name].run.__module__ == run.__module__:
             methods.drop(name)  # a notebook's cell was run again

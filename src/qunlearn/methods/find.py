@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from qunlearn.errors import UserError, unknown
 from qunlearn.importing import import_from_here
 from qunlearn.methods.base import Method, methods
+from qunlearn.methods.names import RENAMED
 
 GROUP = "qunlearn.methods"
 """The entry point group by which a package offers methods, each under the method's own name."""
@@ -28,6 +29,8 @@ def find_method(name: str) -> Method:
     if name.endswith(".py"):
         stem = name.removesuffix(".py")
         raise UserError(f"The method {name!r} is a file; write {stem}:NAME for a method in it.")
+    if name in RENAMED:
+        raise UserError(f"Method {name!r} is now called {RENAMED[name]!r}; use that name.")
     if name not in methods:
         raise unknown("method", name, [*methods, *(n for n in offered if n not in methods)])
     return methods[name]

@@ -1,38 +1,25 @@
-"""Forgetting: from a trained model and a request to a model that has forgotten."""
+"""Forgetting: from a trained model and a split to a model that has forgotten."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lightning_fabric import Fabric
 from torch import nn
 
-from qunlearn.data import Loader, Split, read_ids
+from qunlearn.data import Loader, Split
 from qunlearn.errors import Failure, UserError, unknown
-from qunlearn.methods.base import Job, Method, MethodConfig, methods
-from qunlearn.methods.config import WAYS, ForgetConfig, RequestConfig
+from qunlearn.methods.base import Findings, Job, Method, MethodConfig, methods
 from qunlearn.methods.find import find_method
-from qunlearn.methods.recipe import builder, check_start, inherited, recipe_of
-from qunlearn.store.run import Run
-from qunlearn.training.checkpoint import Header, load, save
+from qunlearn.training.checkpoint import Checkpointer, fingerprint
 from qunlearn.training.config import ComputeConfig, OptimizerConfig
-from qunlearn.training.devices import leave_together, make_fabric
-from qunlearn.training.evaluate import (
-    data_config,
-    figures,
-    load_data,
-    measured_before,
-    predictions,
-)
-from qunlearn.training.resume import Keeper, fingerprint
+from qunlearn.training.devices import make_fabric
+from qunlearn.training.made_on import made_on
 from qunlearn.training.train import check_fits
 
 Row = dict[str, Any]
@@ -60,7 +47,7 @@ class Forgotten:
 def forget(
     model: nn.Module,
     split: Split,
-    method: str = "oeu",
+    method: str = "calibrated",
     *,
     fresh: Callable[[int], nn.Module] | None = None,
     on_epoch: Callable[[Row], None] = lambda row: None,
@@ -85,20 +72,20 @@ def forget(
         >>> split = qu.Split.random(qu.load_dataset("digits", subset=200), fraction=0.1)
         >>> model = qu.ModelSpec("resnet18", classes=10, channels=1, size=8, width=0.125).build()
         >>> model = qu.train(qu.quantize(model, qu.QuantSpec()), split, epochs=1)
-        >>> result = qu.forget(model, split, method="oeu", epochs=1, batch_size=50)
+        >>> result = qu.forget(model, split, method="calibrated", epochs=1, batch_size=50)
         >>> [row["epoch"] for row in result.history]
         [1]
     """
     for value, kind, hint in (
         (model, nn.Module, "give a torch module"),
         (split, Split, "make one with Split.random(data) or another way to ask"),
-        (method, str, "give a method's name, such as 'oeu'"),
+        (method, str, "give a method's name, such as 'calibrated'"),
     ):
         if not isinstance(value, kind):
             raise UserError(f"{type(value).__name__} is no {kind.__name__}: {hint}.")
     chosen = find_method(method)
     config = settings_of(chosen, settings)
-    _check(model, split, config)
+    check_request(model, split, config)
     model = copy.deepcopy(model)
     history: list[Row] = []
 
@@ -106,11 +93,8 @@ def forget(
         history.append(row)
         on_epoch(row)
 
-    keepers = []
-    if checkpoint:
-        made = (method, chosen.revision, config, split.forget, split.retain)
-        keepers = [Keeper(checkpoint, fingerprint(model, *made))]
-    started = time.perf_counter()
+    made = (method, chosen.revision, config, split.forget, split.retain)
+    saved = Checkpointer(checkpoint, fingerprint(model, *made)) if checkpoint else None
     job = Job(
         model,
         split,
@@ -118,10 +102,10 @@ def forget(
         fresh=fresh,
         on_epoch=keep,
         title=f"forgetting by {method}",
-        keepers=keepers.copy(),
+        checkpointer=saved,
     )
     try:
-        chosen.run(job, config)
+        findings = chosen.run(job, config) or Findings()
     except (UserError, Failure):
         raise
     except Exception as error:
@@ -132,124 +116,14 @@ def forget(
             f"The method {chosen.name!r} failed: {type(error).__name__}: {error} (at the end in "
             f"{Path(at.filename).name}, line {at.lineno}); no model is kept."
         ) from error
-    seconds = time.perf_counter() - started - sum(job.watching)
-    seconds += sum(keeper.seconds_before for keeper in keepers)
-    found = {**job.found, **split.duplicates_told(), **split.elsewhere_told()}
-    config = config.model_copy(update=job.found.get("chosen", {}))
-    return Forgotten(model.eval(), history, config, seconds, found)
-
-
-def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:
-    """Make a run's model forget what is asked, and keep the new model in the folder `out`.
-
-    With `resume`, go on with the run that was begun there, if there is one.
-    """
-    Run.check_free(out, resume)
-    for used in filter(None, (config.run, config.start_from)):
-        if out.resolve().is_relative_to(used.resolve()):
-            raise UserError(
-                f"The output {str(out)!r} is inside the run {str(used)!r}; name a folder beside it."
-            )
-    chosen = find_method(config.method_name)
-    origin = Run.open(config.run)
-    given = config.method_settings
-    recipe = recipe_of(origin)
-    settings = settings_of(chosen, inherited(recipe, chosen, config.start_from is not None) | given)
-    fabric = make_fabric(config)
-    data = data_config(origin, **config.data | config.moved)
-    then = Split.from_json(origin.split, load_data(data))
-    split = asked(then, config)
-    wanted = request_digest(split)
-    if config.asked not in ("", wanted):
-        raise UserError(
-            "The request names other samples than when this configuration was written: the list, "
-            "the metadata or the run has changed since; ask by flags instead."
-        )
-    model = load(config.run, config.model)
-    _check(model, split, settings, config.devices)
-    header = replace(Header.read(origin.model_path), split=split.to_json())
-    stated = {
-        "start_digest": check_start(config, origin, split) or None,
-        "settings": settings.to_dict(),
-        "data": data.to_dict(),
-        "recipe": recipe,
-        "asked": wanted,
-    }
-    in_tables = dict.fromkeys(("epochs", "seed", "data_dir", "metadata"))
-    with Run.writing(out, config.to_dict() | in_tables | stated, header.split, resume) as run:
-        if not Run.is_complete(out):
-            work = partial(
-                _forget_into,
-                run=run,
-                model=model,
-                split=split,
-                header=header,
-                method=config.method_name,
-                settings=settings.model_dump(),
-                fresh=builder(config, header),
-                before=measured_before(origin, model, then, split),
-                info={
-                    "method": chosen.name,
-                    "revision": chosen.revision,
-                    "origin": origin.info["model_sha256"],
-                },
-            )
-            fabric.launch(work)
-    return run
-
-
-def _forget_into(
-    fabric: Fabric,
-    *,
-    run: Run,
-    model: nn.Module,
-    split: Split,
-    header: Header,
-    method: str,
-    settings: Mapping[str, Any],
-    fresh: Callable[[int], nn.Module],
-    before: Mapping[str, Any],
-    info: Mapping[str, Any],
-) -> None:
-    """What each process does: forget; the first keeps the result."""
-    first = fabric.is_global_zero
-    result = forget(
-        model,
-        split,
-        method,
-        fresh=fresh,
-        on_epoch=run.append_history if first else lambda row: None,
-        fabric=fabric,
-        checkpoint=run.checkpoint_path,
-        **settings,
-    )
-    if first:
-        started = time.perf_counter()
-        save(run, result.model, header)
-        logits = predictions(result.model, split)
-        run.write_predictions(logits)
-        run.write_metrics(figures(logits, split) | {"before": before} | dict(result.found))
-        seconds = {"forgetting": result.seconds, "evaluation": time.perf_counter() - started}
-        run.finish({"seconds": {k: round(v, 3) for k, v in seconds.items()}, **info})
-    leave_together(fabric)
-
-
-def asked(split: Split, request: RequestConfig) -> Split:
-    """The split with the request added."""
-    given = [flag for name, flag in WAYS.items() if getattr(request, name) is not None]
-    if len(given) != 1:
-        said = "Say what to forget" if not given else f"{' and '.join(given)} are both given"
-        raise UserError(f"{said}; give exactly one of {', '.join(WAYS.values())}.")
-    if request.forget_seed is not None and request.random is None:
-        raise UserError("--forget-seed goes with --random only; leave it out.")
-    if request.random is not None:
-        return split.forget_random(request.random, request.forget_seed)
-    if request.classes is not None:
-        return split.forget_class(*request.classes)
-    if request.ids is not None:
-        return split.forget_ids(read_ids(request.ids))
-    assert request.where is not None
-    return split.forget_where(request.where)
+    found = {**split.duplicates_told(), **split.request_told()}
+    if findings.calibration is not None:
+        found = {"calibration": findings.calibration, **found}
+    if findings.chosen:
+        found = {"chosen": dict(findings.chosen), **found}
+    config = config.model_copy(update=dict(findings.chosen))
+    made_on[model] = split
+    return Forgotten(model.eval(), history, config, job.clock.seconds, found)
 
 
 def settings_of(method: Method, values: Mapping[str, Any]) -> MethodConfig:
@@ -266,12 +140,7 @@ def settings_of(method: Method, values: Mapping[str, Any]) -> MethodConfig:
     return method.config.parse(values)
 
 
-def request_digest(split: Split) -> str:
-    """The digest of the samples that the last request names."""
-    return hashlib.sha256("\n".join(split.requests[-1].ids).encode()).hexdigest()
-
-
-def _check(model: nn.Module, split: Split, config: MethodConfig, processes: int = 1) -> None:
+def check_request(model: nn.Module, split: Split, config: MethodConfig, processes: int = 1) -> None:
     """Raise whatever is wrong before anything is written."""
     if not len(split.forget):
         raise UserError(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pydantic import Field
 
 from qunlearn.methods.base import Job, Range, SgdConfig, method
+from qunlearn.training.config import Epochs, LearningRate
 
 
 class FtConfig(SgdConfig):
     """FT's settings."""
 
-    epochs: int = Field(10, ge=1, description="How many times each retained sample is seen.")
-    lr: float = Field(0.01, gt=0, description="The learning rate that the cosine starts from.")
+    epochs: Epochs = Field(10, description="How many times each retained sample is seen.")
+    lr: LearningRate = Field(0.01, description="The learning rate that the cosine starts from.")
     search = {"lr": Range(1e-3, 1e-1)}
 
 

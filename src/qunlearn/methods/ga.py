@@ -6,16 +6,15 @@ import torch
 from pydantic import Field
 
 from qunlearn.methods.base import Job, Range, SgdConfig, method
-from qunlearn.training.loop import cross_entropy
+from qunlearn.training.config import Epochs, LearningRate
+from qunlearn.training.objective import CrossEntropy
 
 
 class GaConfig(SgdConfig):
     """GA's settings."""
 
-    epochs: int = Field(5, ge=1, le=10**6, description="How many times each forget sample is seen.")
-    lr: float = Field(
-        1e-4, gt=0, le=1e38, description="The learning rate that the cosine starts from."
-    )
+    epochs: Epochs = Field(5, description="How many times each forget sample is seen.")
+    lr: LearningRate = Field(1e-4, description="The learning rate that the cosine starts from.")
     search = {"lr": Range(1e-5, 1e-3)}
 
 
@@ -24,4 +23,4 @@ def ga(job: Job, config: GaConfig) -> None:
     """Climb the loss on the forget samples."""
     loader = job.loader(job.split.forget, config)
     upwards = -torch.ones(len(job.split.data))
-    job.optimize(config, lambda model: cross_entropy(job.fabric, model, loader, weights=upwards))
+    job.optimize(config, lambda model: CrossEntropy(job.fabric, model, loader, weights=upwards))

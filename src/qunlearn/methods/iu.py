@@ -71,7 +71,7 @@ def iu(job: Job, config: IuConfig) -> None:
         torch._foreach_add_([p.data for p in weights], step, alpha=config.alpha)
     seconds = round(time.perf_counter() - started, 3)
     if job.fabric.is_global_zero:
-        job.on_epoch({"epoch": 1, **job.watch(), "seconds": seconds})
+        job.on_epoch({"epoch": 1, **job.watch(), "seconds": seconds, "elapsed": seconds})
 
 
 def inverse_fisher_product(

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from pydantic import Field
 from torch import nn
 
 from qunlearn.methods.base import Job, Range, SgdConfig, method
 from qunlearn.methods.whole_gradient import continuous
-from qunlearn.training.loop import Objective, Scalars, cross_entropy, loss_scale
+from qunlearn.training.config import Epochs, LearningRate
+from qunlearn.training.loop import loss_scale
+from qunlearn.training.objective import CrossEntropy, Scalars
 
 
 class L1SparseConfig(SgdConfig):
     """ℓ1-sparse's settings."""
 
-    epochs: int = Field(
-        10, ge=1, le=10**6, description="How many times each retained sample is seen."
-    )
-    lr: float = Field(
-        0.01, gt=0, le=1e38, description="The learning rate that the cosine starts from."
-    )
+    epochs: Epochs = Field(10, description="How many times each retained sample is seen.")
+    lr: LearningRate = Field(0.01, description="The learning rate that the cosine starts from.")
     gamma: float = Field(1e-5, ge=0, le=1e38, description="The weight of the ℓ1 norm at the start.")
     search = {"lr": Range(1e-3, 1e-1), "gamma": Range(1e-6, 1e-4)}
 
@@ -38,21 +34,24 @@ def decayed(gamma: float, epochs: int, done: float) -> float:
 @method("l1-sparse", config=L1SparseConfig, source="Jia et al. 2023")
 def l1_sparse(job: Job, config: L1SparseConfig) -> None:
     """Fine-tune on the retained samples under a fading ℓ1 penalty."""
-    loader = job.loader(job.split.retain, config)
-    weights = continuous(job.model)  # a quantizer's scale has nothing to gain from being near zero
+    job.optimize(config, lambda model: PenalisedCrossEntropy(job, config, model))
 
-    def objective(model: nn.Module) -> Objective:
-        fitting = cross_entropy(job.fabric, model, loader)
 
-        def gradients(epoch: int, step: int) -> Scalars:
-            scalars = fitting.gradients(epoch, step)
-            gamma = decayed(config.gamma, config.epochs, epoch + step / fitting.steps)
-            add_penalty(weights, gamma * loss_scale(job.fabric))
-            return scalars
+class PenalisedCrossEntropy(CrossEntropy):
+    """Cross-entropy on the retained samples plus a fading ℓ1 norm of the weights."""
 
-        return replace(fitting, gradients=gradients)
+    def __init__(self, job: Job, config: L1SparseConfig, model: nn.Module):
+        super().__init__(job.fabric, model, job.loader(job.split.retain, config))
+        self.config = config
+        # Without the quantizers' scales, which have nothing to gain from being near zero.
+        self.penalised = continuous(job.model)
 
-    job.optimize(config, objective)
+    def gradients(self, epoch: int, step: int) -> Scalars:
+        """The gradient of the loss and of the penalty."""
+        scalars = super().gradients(epoch, step)
+        gamma = decayed(self.config.gamma, self.config.epochs, epoch + step / self.steps)
+        add_penalty(self.penalised, gamma * loss_scale(self.fabric))
+        return scalars
 
 
 @torch.no_grad()

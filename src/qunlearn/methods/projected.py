@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from qunlearn.gradients import GradientProjector, Granularity, When
 from qunlearn.methods.base import SgdConfig
 from qunlearn.methods.conflict import ConflictLog
-from qunlearn.training.loop import Objective, Scalars
+from qunlearn.training.objective import Objective, Scalars
 
 Batches = Sequence[tuple[int, int]]
 """Forget batches, as (epoch, step) of their own loader."""
@@ -35,53 +37,63 @@ class ProjectedConfig(SgdConfig):
         return GradientProjector(model, self.alpha, self.beta, self.granularity, self.when)
 
 
-def orthogonal(
-    projector: GradientProjector,
-    retaining: Objective,
-    batches_of: Callable[[int, int], Batches],
-    backward: Callable[[Batches], Scalars],
-) -> Objective:
+class Orthogonal(Objective):
     """Retain, and forget at right angles to it.
 
     Args:
         projector: Combines the two gradients.
         retaining: What is learned from retained samples.
-        batches_of: Which forget batches go with an (epoch, step) of it.
-        backward: Leaves the gradient of such batches in `.grad`, and reports numbers.
     """
-    log = ConflictLog(retaining.steps)
 
-    def gradients(epoch: int, step: int) -> Scalars:
-        batches = batches_of(epoch, step)
-        with projector.forget():
-            lost = backward(batches)
-        with projector.retain():
-            kept = retaining.gradients(epoch, step)
-        if batches and log.wants(step):
-            log.add(step, projector.project_and_measure())
+    def __init__(self, projector: GradientProjector, retaining: Objective):
+        self.projector, self.retaining = projector, retaining
+        self.steps = retaining.steps
+        self.log = ConflictLog(self.steps)
+
+    @abstractmethod
+    def batches(self, epoch: int, step: int) -> Batches:
+        """Which forget batches go with a step on retained samples."""
+
+    @abstractmethod
+    def forget(self, batches: Batches) -> Scalars:
+        """Leave the gradient of these forget batches in `.grad`, and report numbers."""
+
+    def gradients(self, epoch: int, step: int) -> Scalars:
+        """The retain gradient, plus what the projection leaves of the forget gradient."""
+        batches = self.batches(epoch, step)
+        with self.projector.forget():
+            forgetting = self.forget(batches)
+        with self.projector.retain():
+            retaining = self.retaining.gradients(epoch, step)
+        if batches and self.log.wants(step):
+            self.log.add(step, self.projector.project_and_measure())
         else:
-            projector.project()
-        return {"loss": kept["loss"], **lost}
+            self.projector.project()
+        return {"loss": retaining["loss"], **forgetting}
 
-    return Objective(
-        retaining.steps,
-        gradients,
-        report=log.report,
-        state=log.state,
-        restore=lambda state: log.restore(state, projector.names),
-    )
+    def report(self) -> Mapping[str, Any]:
+        """Where the two gradients were in conflict."""
+        return self.log.report()
+
+    def state(self) -> Mapping[str, Tensor]:
+        """The conflicts of the epoch so far."""
+        return self.log.state()
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Resume from these conflicts."""
+        self.log.restore(state, self.projector.names)
 
 
-def due(epoch: int, step: int, steps: int, forget_steps: int, rounds: int = 1) -> Batches:
+def due(epoch: int, step: int, steps: int, forget_steps: int, passes: int = 1) -> Batches:
     """Which forget batches, as (epoch, step) of their own loader, go with a retain step.
 
-    Each forget sample has its turn `rounds` times per epoch.
+    An epoch makes `passes` passes over the forget set.
 
-    >>> [due(0, step, 4, 1, rounds=2) for step in range(4)]
+    >>> [due(0, step, 4, 1, passes=2) for step in range(4)]
     [[], [(0, 0)], [], [(1, 0)]]
     >>> [due(1, step, 2, 4) for step in range(2)]
     [[(1, 0), (1, 1)], [(1, 2), (1, 3)]]
     """
-    total = forget_steps * rounds
+    total = forget_steps * passes
     numbers = range(step * total // steps, (step + 1) * total // steps)
-    return [(epoch * rounds + n // forget_steps, n % forget_steps) for n in numbers]
+    return [(epoch * passes + n // forget_steps, n % forget_steps) for n in numbers]

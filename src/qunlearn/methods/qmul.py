@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from qunlearn.data import Loader
 from qunlearn.methods.base import Job, Range, method
-from qunlearn.methods.relabel import Lesson, RelabelConfig, relabelled
+from qunlearn.methods.relabel import Lesson, RelabelConfig, Relabelled
 from qunlearn.methods.whole_gradient import whole_gradient
 from qunlearn.training.inference import predict
 
@@ -38,7 +38,7 @@ def qmul(job: Job, config: QmulConfig) -> None:
         share = of_retain / total if total > 0 else 0.5
         return job.fabric.broadcast(Lesson(labels, share, 1 - share))
 
-    job.optimize(config, lambda model: relabelled(job, config, model, lesson))
+    job.optimize(config, lambda model: Relabelled(job, config, model, lesson))
 
 
 def similar_labels(logits: Tensor, labels: Tensor) -> Tensor:

@@ -11,14 +11,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from qunlearn.methods.base import Job, SgdConfig, other_labels
-from qunlearn.training.loop import Objective, Scalars, cross_entropy
+from qunlearn.training.config import Epochs, LearningRate
+from qunlearn.training.objective import CrossEntropy, Objective, Scalars
 
 
 class RelabelConfig(SgdConfig):
     """The settings of methods that relabel."""
 
-    epochs: int = Field(10, ge=1, description="How many times each sample is seen.")
-    lr: float = Field(0.01, gt=0, description="The learning rate that the cosine starts from.")
+    epochs: Epochs = Field(10, description="How many times each sample is seen.")
+    lr: LearningRate = Field(0.01, description="The learning rate that the cosine starts from.")
     order: Literal["forget-first", "mixed"] = Field(
         "forget-first", description="Forget batches, then retain batches; or one shuffled stream."
     )
@@ -33,48 +34,51 @@ class Lesson:
     retain_weight: float = 1.0
 
 
-def relabelled(
-    job: Job, config: RelabelConfig, model: nn.Module, lesson: Callable[[int], Lesson]
-) -> Objective:
+class Relabelled(Objective):
     """Cross-entropy on both parts; `lesson` is asked before each epoch what the epoch teaches."""
-    forget, retain = job.split.forget, job.split.retain
-    labels = job.split.data.labels.clone()
-    weights = torch.ones(len(labels))
 
-    def before_epoch(epoch: int) -> None:
-        now = lesson(epoch)
-        labels[forget] = now.labels
-        weights[forget], weights[retain] = now.forget_weight, now.retain_weight
+    def __init__(
+        self, job: Job, config: RelabelConfig, model: nn.Module, lesson: Callable[[int], Lesson]
+    ):
+        self.forget, self.retain, self.lesson = job.split.forget, job.split.retain, lesson
+        self.labels = job.split.data.labels.clone()
+        self.weights = torch.ones(len(self.labels))
 
-    def learn(index: Tensor, stream: str) -> Objective:
-        loader = job.loader(index, config, stream)
-        return cross_entropy(job.fabric, model, loader, labels=labels, weights=weights)
+        def learn(index: Tensor, stream: str) -> CrossEntropy:
+            loader = job.loader(index, config, stream)
+            tables = {"labels": self.labels, "weights": self.weights}
+            return CrossEntropy(job.fabric, model, loader, **tables)
 
-    def restore(state: Mapping[str, Tensor]) -> None:
+        if config.order == "mixed":
+            self.streams = [learn(torch.cat([self.forget, self.retain]), "")]
+        else:
+            self.streams = [learn(self.forget, "forget"), learn(self.retain, "")]
+        self.steps = sum(stream.steps for stream in self.streams)
+
+    def before_epoch(self, epoch: int) -> None:
+        """Ask what the epoch teaches."""
+        lesson = self.lesson(epoch)
+        self.labels[self.forget] = lesson.labels
+        self.weights[self.forget] = lesson.forget_weight
+        self.weights[self.retain] = lesson.retain_weight
+
+    def gradients(self, epoch: int, step: int) -> Scalars:
+        """A step of the first stream that has any left."""
+        for stream in self.streams:
+            if step < stream.steps:
+                return stream.gradients(epoch, step)
+            step -= stream.steps
+        raise IndexError(f"an epoch has {self.steps} steps")
+
+    def state(self) -> Mapping[str, Tensor]:
+        """What the epoch teaches."""
+        return {"labels": self.labels, "weights": self.weights}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Teach that again."""
         if state:
-            labels.copy_(state["labels"])
-            weights.copy_(state["weights"])
-
-    def taught(steps: int, gradients: Callable[[int, int], Scalars]) -> Objective:
-        return Objective(
-            steps,
-            gradients,
-            before_epoch,
-            state=lambda: {"labels": labels, "weights": weights},
-            restore=restore,
-        )
-
-    if config.order == "mixed":
-        both = learn(torch.cat([forget, retain]), "")
-        return taught(both.steps, both.gradients)
-    first, then = learn(forget, "forget"), learn(retain, "")
-
-    def gradients(epoch: int, step: int) -> Scalars:
-        if step < first.steps:
-            return first.gradients(epoch, step)
-        return then.gradients(epoch, step - first.steps)
-
-    return taught(first.steps + then.steps, gradients)
+            self.labels.copy_(state["labels"])
+            self.weights.copy_(state["weights"])
 
 
 def random_lesson(job: Job, config: RelabelConfig) -> Callable[[int], Lesson]:

@@ -6,13 +6,14 @@ from pydantic import Field
 
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Job, SgdConfig, method
+from qunlearn.training.config import Epochs
 from qunlearn.training.train import calibrate_first
 
 
 class RetrainConfig(SgdConfig):
     """Retrain's settings."""
 
-    epochs: int = Field(160, ge=1, description="How many times each retained sample is seen.")
+    epochs: Epochs = Field(160, description="How many times each retained sample is seen.")
 
 
 @method("retrain", config=RetrainConfig, source="exact unlearning, the gold standard")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qunlearn.methods.base import Job, Range, method
-from qunlearn.methods.relabel import RelabelConfig, random_lesson, relabelled
+from qunlearn.methods.relabel import RelabelConfig, Relabelled, random_lesson
 
 
 class RlConfig(RelabelConfig):
@@ -16,4 +16,4 @@ class RlConfig(RelabelConfig):
 def rl(job: Job, config: RlConfig) -> None:
     """Teach random wrong labels on the forget samples, true ones on the rest."""
     lesson = random_lesson(job, config)
-    job.optimize(config, lambda model: relabelled(job, config, model, lesson))
+    job.optimize(config, lambda model: Relabelled(job, config, model, lesson))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from qunlearn.methods.base import Job, Range, method
-from qunlearn.methods.relabel import RelabelConfig, random_lesson, relabelled
+from qunlearn.methods.relabel import RelabelConfig, Relabelled, random_lesson
 from qunlearn.methods.whole_gradient import trainable, whole_gradient
-from qunlearn.training.loop import Objective
+from qunlearn.training.config import LearningRate
 
 
 class SalunConfig(RelabelConfig):
     """SalUn's settings."""
 
-    lr: float = Field(5e-3, gt=0, description="The learning rate that the cosine starts from.")
+    lr: LearningRate = Field(5e-3, description="The learning rate that the cosine starts from.")
     share: float = Field(0.5, gt=0, le=1, description="The share of weights that may move.")
     search = {
         "lr": Range(5e-4, 5e-2),
@@ -31,20 +29,22 @@ def salun(job: Job, config: SalunConfig) -> None:
     job.model.to(job.fabric.device)
     # The first process's, lest a last bit make processes free different weights.
     free = job.fabric.broadcast(salient(job, config.share))
-    kept = [p.detach().clone() for p in trainable(job.model)]
+    job.optimize(config, lambda model: MaskedRelabelling(job, config, model, free))
 
-    def restore() -> None:
-        # Not by zeroing gradients: weight decay and momentum would still move them.
-        with torch.no_grad():
-            for parameter, mask, old in zip(trainable(job.model), free, kept, strict=True):
-                parameter.copy_(torch.where(mask, parameter, old))
 
-    lesson = random_lesson(job, config)
+class MaskedRelabelling(Relabelled):
+    """Random labels; weights outside the mask stay as they are."""
 
-    def objective(model: nn.Module) -> Objective:
-        return replace(relabelled(job, config, model, lesson), after_step=restore)
+    def __init__(self, job: Job, config: SalunConfig, model: nn.Module, free: list[Tensor]):
+        super().__init__(job, config, model, random_lesson(job, config))
+        self.parameters, self.free = trainable(job.model), free
+        self.original = [p.detach().clone() for p in self.parameters]
 
-    job.optimize(config, objective)
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Restore the masked weights; zero gradients would not do: decay and momentum move them."""
+        for parameter, mask, old in zip(self.parameters, self.free, self.original, strict=True):
+            parameter.copy_(torch.where(mask, parameter, old))
 
 
 def salient(job: Job, share: float) -> list[Tensor]:

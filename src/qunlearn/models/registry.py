@@ -63,6 +63,8 @@ class ModelSpec:
     def build(self, seed: int = 0) -> nn.Module:
         """Build the model with weights drawn from `seed`, whatever was drawn before.
 
+        Its `model_spec` is this spec, so that it can be saved.
+
         Example:
             >>> model = ModelSpec("resnet18", classes=10, channels=1, size=8, width=0.125).build()
             >>> model(torch.zeros(2, 1, 8, 8)).shape
@@ -71,8 +73,12 @@ class ModelSpec:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach every device
             if self.is_factory:
-                return _call_factory(self.name, self.classes)
-            return models[self.name](ImageShape(self.channels, self.size), self.classes, self.width)
+                model = _call_factory(self.name, self.classes)
+            else:
+                shape = ImageShape(self.channels, self.size)
+                model = models[self.name](shape, self.classes, self.width)
+        vars(model)["model_spec"] = self
+        return model
 
     def to_dict(self) -> dict[str, Any]:
         """A plain dictionary, as files keep it."""

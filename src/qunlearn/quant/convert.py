@@ -20,6 +20,7 @@ def quantize(model: nn.Module, spec: QuantSpec) -> nn.Module:
     the last layer, in the order in which the model registers them, get `spec.first_last_bits`.
     Weights' scales start from the weights now, inputs' scales from the first batch that passes
     through; in a loop of your own, call `calibrate` first, so that this is a batch of your choice.
+    The model's `quant_spec` is the spec, from then on.
 
     Raises:
         UserError: If the model has weights that cannot be quantized; nothing was touched.
@@ -38,6 +39,7 @@ def quantize(model: nn.Module, spec: QuantSpec) -> nn.Module:
         return model
     plan = _plan(model, spec)
     swapped = {id(layer): _swap(layer, layer_spec) for layer, layer_spec in plan}
+    vars(swapped.get(id(model), model))["quant_spec"] = spec  # so that it can be saved
     if id(model) in swapped:
         return swapped[id(model)]
     for parent in list(model.modules()):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from qunlearn.quant import functional as F
 from qunlearn.quant.least_squares import least_squares_range
+from qunlearn.quant.limits import SHARPEST, SOFTEST
 from qunlearn.quant.quantizer import (
     Family,
     Grid,
@@ -66,9 +67,10 @@ class Dsq(Quantizer):
         return Grid(scale, (-lower / scale).round(), 0, top)
 
     def sizes(self) -> dict[str, Tensor]:
-        """Both ends are measured by the width of the range; the softness is its own size."""
+        """Both ends are measured by the width of the range; α by itself, as it is computed with."""
         width = self.upper - self.lower
-        return {"lower": width, "upper": width, "alpha": self.alpha}
+        alpha = self.alpha.clamp(SHARPEST, SOFTEST)
+        return {"lower": width, "upper": width, "alpha": alpha}
 
 
 class DsqWeight(Dsq):

@@ -13,17 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.function import once_differentiable
 
-from qunlearn.quant.fuse import is_fused, kernel
-
-SMALLEST_SCALE = 1e-10
-"""Scales are kept above this, so that a collapsing one can neither divide by zero nor turn over."""
-
-SHARPEST, SOFTEST = 1e-3, 0.5
-"""The range of DSQ's α: below, the tanh is a step with no slope left; above, hardly bent at all."""
+from qunlearn.quant import kernels
+from qunlearn.quant.fuse import is_fused
+from qunlearn.quant.kernels import fit, step_of, wide
+from qunlearn.quant.limits import SHARPEST, SMALLEST_SCALE, SOFTEST
+from qunlearn.quant.operators import transforming
 
 
 def code_range(bits: int, signed: bool) -> tuple[int, int]:
@@ -43,7 +39,9 @@ def uniform_quantize(
     high: int,
     factor: float | Tensor = 1.0,
 ) -> Tensor:
-    """Round `x` to `s·(k - z)`, with `v = x/s + z` and `k = round(clamp(v, low, high))`.
+    """Round `x` to `s·(k - z)`, with `v = x/s` and `k = round(clamp(v, low - z, high - z)) + z`.
+
+    Ties go to an even `k - z`, as in ONNX's QuantizeLinear.
 
     Gradients: to `x` 1 inside and 0 outside of the clips; to `s` `round(v) - v` inside, `k - z` at
     the clips; to `z` 0 inside, `-s` at the clips. Those to `s` and `z` are multiplied by `factor`.
@@ -69,27 +67,9 @@ def offset_quantize(
     return _apply(_Round, x, scale, offset, low, high, factor, True)
 
 
-def zero_point(offset: Tensor, scale: Tensor, low: int, high: int) -> Tensor:
-    """The integer code nearest to real zero, for a grid that is to start at `offset` (LSQ+'s β).
-
-    `z = clamp(round(low - β/s), low, high)` is an integer, so the grid starts at `s·(low - z)`:
-    β snapped to a whole step.
-    """
-    return _free_zero_point(offset, _step(scale), low).clamp(low, high)
-
-
-def _free_zero_point(offset: Tensor, step: Tensor, low: int) -> Tensor:
-    return (low - offset / step).round()
-
-
 def round_through(x: Tensor) -> Tensor:
     """Round to the nearest integer; the gradient passes as if nothing had been rounded."""
     return x + (x.round() - x).detach()
-
-
-def wide(x: Tensor) -> Tensor:
-    """`x` in at least 32 bits: half precision cannot tell 256 codes and their fractions apart."""
-    return x if x.dtype is torch.float64 else x.float()
 
 
 def lsq_gradient_factor(features: int, high: float | Tensor) -> float | Tensor:
@@ -116,7 +96,7 @@ def pact(x: Tensor, alpha: Tensor, bits: int, signed: bool = False) -> Tensor:
 def pact_scale(alpha: Tensor, bits: int, signed: bool) -> Tensor:
     """The step between two of PACT's levels; a signed grid leaves out the code without a mirror."""
     _, top = code_range(bits, signed)
-    return _step(wide(alpha) / top)
+    return step_of(wide(alpha) / top)
 
 
 def dorefa(weight: Tensor, bits: int, largest: Tensor | None = None) -> Tensor:
@@ -180,70 +160,11 @@ def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 def _apply(function: type[torch.autograd.Function], *inputs: object) -> Tensor:
     call = function.apply
-    if not _are_functorch_transforms_active() and not torch.compiler.is_compiling():
+    if not transforming() and not torch.compiler.is_compiling():
         # The same without its search for default arguments, which takes longer than rounding does.
         call = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     result: Tensor = call(*inputs)  # type: ignore[no-untyped-call]
     return result
-
-
-def _fit(gradient: Tensor, like: Tensor) -> Tensor:
-    """Sum a broadcast gradient back to the shape of the parameter that it belongs to."""
-    return gradient.sum_to_size(like.shape)
-
-
-def _step(scale: Tensor) -> Tensor:
-    return wide(scale).clamp_min(SMALLEST_SCALE)
-
-
-# What the kernels compute in torch, kernels.c computes in C: change both.
-
-
-@kernel("round_forward", dense=1, shared=2)
-def _round(
-    x: Tensor, scale: Tensor, place: Tensor, low: int, high: int, from_offset: bool
-) -> Tensor:
-    step = _step(scale)
-    zero = zero_point(place, scale, low, high) if from_offset else place
-    # In place: on a large activation each temporary costs as much as the arithmetic. (vmap
-    # knows no clamp_, but its two halves.)
-    v = (wide(x) / step).add_(zero).clamp_min_(low).clamp_max_(high)
-    return v.round_().sub_(zero).mul_(step).to(x.dtype)
-
-
-@kernel("round_back", dense=2, shared=2, sums=2)
-def _round_back(
-    x: Tensor,
-    gradient: Tensor,
-    scale: Tensor,
-    place: Tensor,
-    low: int,
-    high: int,
-    factor: float,
-    from_offset: bool,
-) -> tuple[Tensor, ...]:
-    gradient, step = wide(gradient), _step(scale)
-    zero = zero_point(place, scale, low, high) if from_offset else place
-    # In place again: fresh memory costs more than the arithmetic.
-    v = (wide(x) / step).add_(zero)
-    clipped = v.clamp(low, high)
-    outside = _where_positive(v.sub_(clipped).abs_(), gradient)
-    passed = (gradient - outside).to(x.dtype)
-    # round(v) - v inside; at the clips, which are whole numbers, k - z
-    inner = v.copy_(clipped).round_().sub_(clipped).mul_(gradient)
-    steps = _fit(inner.add_(clipped.sub_(zero).mul_(outside)), step) * factor
-    zeros = -_fit(outside.mul_(step), zero) * factor
-    if not from_offset:
-        return passed, steps, zeros
-    # Where it is not clipped, the zero point moves by -1/s with β, and by β/s² with s.
-    moved = zeros * (_free_zero_point(place, step, low) == zero) / step
-    return passed, steps + _fit(moved * place / step, step), -_fit(moved, place)
-
-
-def _where_positive(x: Tensor, value: Tensor) -> Tensor:
-    """`value` where `x` is above zero, and 0 elsewhere; a tenth of the time that a mask takes."""
-    chosen: Tensor = torch.ops.aten.threshold_backward(value, x, 0)
-    return chosen
 
 
 class _Round(torch.autograd.Function):
@@ -259,7 +180,7 @@ class _Round(torch.autograd.Function):
         factor: float | Tensor,
         from_offset: bool,
     ) -> Any:
-        return _round(x, scale, place, low, high, from_offset)
+        return kernels.round_forward(x, scale, place, low, high, from_offset)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -272,24 +193,20 @@ class _Round(torch.autograd.Function):
     @_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, place, *by = ctx.saved_tensors
-        if is_functorch_wrapped_tensor(gradient):
-            x = x + torch.zeros_like(gradient)  # vmap writes in place only to what it maps over
-        numbers = (ctx.low, ctx.high, ctx.factor, ctx.from_offset)
-        passed, scales, places = _round_back(x, gradient, scale, place, *numbers, fused=ctx.fused)
+        passed, scales, places = kernels.round_back(
+            x,
+            gradient,
+            scale,
+            place,
+            ctx.low,
+            ctx.high,
+            ctx.factor,
+            ctx.from_offset,
+            fused=ctx.fused,
+        )
         if by:
             scales, places = scales * by[0], places * by[0]
         return passed, _as(scales, scale), _as(places, place), None, None, None, None
-
-
-@kernel("pact_back", dense=2, shared=1, sums=1)
-def _pact_back(x: Tensor, gradient: Tensor, top: Tensor, signed: bool) -> tuple[Tensor, ...]:
-    value, gradient = wide(x), wide(gradient)
-    above = value >= top
-    below = value <= -top if signed else value < 0
-    to_top = gradient * above
-    if signed:
-        to_top = to_top - gradient * below
-    return (gradient * ~(above | below)).to(x.dtype), _fit(to_top, top)
 
 
 class _Pact(torch.autograd.Function):
@@ -299,7 +216,8 @@ class _Pact(torch.autograd.Function):
     def forward(x: Tensor, alpha: Tensor, bits: int, signed: bool) -> Any:
         _, high = code_range(bits, signed)
         step = pact_scale(alpha, bits, signed)
-        return _round(x, step, torch.zeros_like(step), -high if signed else 0, high, False)
+        zero = torch.zeros_like(step)
+        return kernels.round_forward(x, step, zero, -high if signed else 0, high, False)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -311,40 +229,9 @@ class _Pact(torch.autograd.Function):
     @_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, alpha = ctx.saved_tensors
-        passed, to_alpha = _pact_back(x, gradient, _step(alpha), ctx.signed, fused=ctx.fused)
+        top = step_of(alpha)
+        passed, to_alpha = kernels.pact_back(x, gradient, top, ctx.signed, fused=ctx.fused)
         return passed, _as(to_alpha, alpha), None, None
-
-
-@kernel("soft_back", dense=2, shared=4, sums=4)
-def _soft_back(
-    x: Tensor,
-    gradient: Tensor,
-    lower: Tensor,
-    step: Tensor,
-    sharpness: Tensor,
-    stretch: Tensor,
-    top: int,
-) -> tuple[Tensor, ...]:
-    v = (wide(x) - lower) / step
-    below, above = v < 0, v > top
-    inside = ~(below | above)
-    v = v.clamp(0, top)  # beyond the range all that follows is multiplied by zero
-    i = v.floor().clamp(0, top - 1)
-    r = v - i - 0.5
-    t = torch.tanh(sharpness * r)
-    bend = 1 - t * t
-    slope = sharpness * stretch * bend
-    soft = i + 0.5 + stretch * t
-    inner = gradient * inside
-    to_lower = inner * (1 - soft / top - slope * (1 - v / top)) + gradient * below
-    to_upper = inner * (soft - slope * v) / top + gradient * above
-    return (
-        (inner * slope).to(x.dtype),
-        _fit(to_lower, step),
-        _fit(to_upper, step),
-        _fit(inner * bend * r, step),
-        _fit(inner * t, step),
-    )
 
 
 class _Dsq(torch.autograd.Function):
@@ -354,7 +241,7 @@ class _Dsq(torch.autograd.Function):
     def forward(x: Tensor, lower: Tensor, upper: Tensor, alpha: Tensor, bits: int) -> Any:
         step = dsq_step(lower, upper, bits)
         zero = (-lower / step).round()  # an integer already, but for the last bit of a float
-        return _round(x, step, zero, 0, 2**bits - 1, False)
+        return kernels.round_forward(x, step, zero, 0, 2**bits - 1, False)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -370,15 +257,18 @@ class _Dsq(torch.autograd.Function):
         step = dsq_step(lower, upper, ctx.bits)
         step, a = step + torch.zeros_like(a), a + torch.zeros_like(step)  # in one shape
         sharpness, stretch = torch.log(2 / a - 1), 1 / (2 * (1 - a))
-        passed, *sums = _soft_back(
+        passed, *sums = kernels.soft_back(
             x, gradient, lower, step, sharpness, stretch, 2**ctx.bits - 1, fused=ctx.fused
         )
-        to_lower, to_upper, by_sharpness, by_stretch = (found.reshape(a.shape) for found in sums)
+        to_lower, to_upper, by_sharpness, by_stretch = sums
         # dκ/dα = -2/(α(2-α)); the stretch 1/(2(1-α)) grows by twice its square.
         bent = by_sharpness * -2 / (a * (2 - a)) + by_stretch * 2 * stretch
-        found = (to_lower, to_upper, step * stretch * bent)
+        to_alpha = fit(step * stretch * bent, alpha)
+        # The clamp of α has no slope outside, but what pulls α back into its range must pass.
+        outward = ((alpha < SHARPEST) & (to_alpha > 0)) | ((alpha > SOFTEST) & (to_alpha < 0))
+        found = (to_lower, to_upper, to_alpha.masked_fill(outward, 0.0))
         parameters = (lower, upper, alpha)
-        return passed, *map(_as, map(_fit, found, parameters), parameters), None
+        return passed, *map(_as, map(fit, found, parameters), parameters), None
 
 
 def _as(gradient: Tensor, like: Tensor) -> Tensor:
@@ -386,5 +276,5 @@ def _as(gradient: Tensor, like: Tensor) -> Tensor:
     if gradient.shape == like.shape and gradient.dtype is like.dtype:
         return gradient
     if gradient.numel() > like.numel():
-        gradient = _fit(gradient, like)
+        gradient = fit(gradient, like)
     return gradient.reshape(like.shape).to(like.dtype)

@@ -1,10 +1,10 @@
 /* The quantizers' loops: one pass over memory where plain torch makes ten.
 
-   functional.py says in torch what each of them computes, which is what is computed where there is
+   kernels.py says in torch what each of them computes, which is what is computed where there is
    no compiler. An element goes through the same operations here, in the same order, so that what is
    rounded is the same to the last bit; sums, and gradients that are no numbers, need not be. fuse.py
-   compiles this file, with REAL as float or as double, and calls it; whatever is no tensor comes as
-   a double.
+   compiles this file, with REAL as float or as double and SMALLEST_SCALE as limits.py has it, and calls
+   it; whatever is no tensor comes as a double.
 
    Tensors are runs of memory: `rows` times `columns` values. A number that a row shares (SHARED) is
    given by where it is, and by how far it is from there to the next row's: 0 if it is everybody's.
@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <tgmath.h>
 
-#define SMALLEST_SCALE 1e-10
 #define BLOCK 8192 /* values, whose sum is made as it comes */
 #define SHARED(name) const REAL *name, int64_t name##_by
 #define AT(name) name[at.row * name##_by]
@@ -49,24 +48,25 @@ static inline REAL clip(REAL v, REAL low, REAL high) {
 }
 
 typedef struct {
-    REAL step, zero;
-    int moves; /* whether the zero point follows the offset */
+    REAL step, least, most; /* least and most in steps from zero, where low and high are in codes */
+    int moves;              /* whether the zero point follows the offset */
 } Grid;
 
 /* `place` is the zero point or, if `from_offset`, where the grid is to start. */
 static Grid grid(REAL scale, REAL place, int from_offset, REAL low, REAL high) {
     REAL step = scale < (REAL)SMALLEST_SCALE ? (REAL)SMALLEST_SCALE : scale;
-    if (!from_offset) return (Grid){step, place, 0};
-    REAL free_zero = rint(low - place / step), zero = clip(free_zero, low, high);
-    return (Grid){step, zero, free_zero == zero};
+    REAL free_zero = from_offset ? rint(low - place / step) : place;
+    REAL zero = from_offset ? clip(free_zero, low, high) : place;
+    if (zero != zero) step = zero; /* a comparison with NaN would clip nothing */
+    return (Grid){step, low - zero, high - zero, from_offset && free_zero == zero};
 }
 
-static void round_block(const REAL *restrict x, REAL *restrict out, int64_t count, Grid on,
-                        REAL low, REAL high) {
-    REAL step = on.step, zero = on.zero;
+/* Rounded before the zero point comes to it, as ONNX's QuantizeLinear does: an odd one would turn
+   ties over. */
+static void round_block(const REAL *restrict x, REAL *restrict out, int64_t count, Grid on) {
+    REAL step = on.step, least = on.least, most = on.most;
 #pragma omp simd
-    for (int64_t i = 0; i < count; i++)
-        out[i] = (rint(clip(x[i] / step + zero, low, high)) - zero) * step;
+    for (int64_t i = 0; i < count; i++) out[i] = rint(clip(x[i] / step, least, most)) * step;
 }
 
 int round_forward(const REAL *x, REAL *out, SHARED(scale), SHARED(place), double low, double high,
@@ -76,22 +76,21 @@ int round_forward(const REAL *x, REAL *out, SHARED(scale), SHARED(place), double
     for (int64_t i = 0; i < blocks; i++) {
         Block at = block(i, columns);
         Grid on = grid(AT(scale), AT(place), from_offset != 0, low, high);
-        round_block(x + at.from, out + at.from, at.count, on, low, high);
+        round_block(x + at.from, out + at.from, at.count, on);
     }
     return 0;
 }
 
 static void round_back_block(const REAL *restrict x, const REAL *restrict gradient,
-                             REAL *restrict passed, int64_t count, Grid on, REAL low, REAL high,
-                             double *sums) {
-    REAL step = on.step, zero = on.zero, steps = 0, outside = 0;
+                             REAL *restrict passed, int64_t count, Grid on, double *sums) {
+    REAL step = on.step, least = on.least, most = on.most, steps = 0, outside = 0;
 #pragma omp simd reduction(+ : steps, outside)
     for (int64_t i = 0; i < count; i++) {
-        REAL v = x[i] / step + zero, clipped = clip(v, low, high), g = gradient[i];
+        REAL v = x[i] / step, clipped = clip(v, least, most), g = gradient[i];
         int inside = v == clipped;
         passed[i] = inside ? g : 0;
         /* round(v) - v inside; at the clips, which are whole numbers, k - z */
-        steps += (rint(clipped) - (inside ? clipped : zero)) * g;
+        steps += (rint(clipped) - (inside ? clipped : 0)) * g;
         outside += inside ? 0 : g;
     }
     sums[0] = steps;
@@ -108,8 +107,8 @@ int round_back(const REAL *x, const REAL *gradient, REAL *passed, REAL *scales, 
     for (int64_t i = 0; i < blocks; i++) {
         Block at = block(i, columns);
         Grid on = grid(AT(scale), AT(place), from_offset != 0, low, high);
-        round_back_block(x + at.from, gradient + at.from, passed + at.from, at.count, on, low,
-                         high, parts + 2 * i);
+        round_back_block(x + at.from, gradient + at.from, passed + at.from, at.count, on,
+                         parts + 2 * i);
     }
     for (Block at = {0}; at.row < rows; at.row++) {
         Grid on = grid(AT(scale), AT(place), from_offset != 0, low, high);

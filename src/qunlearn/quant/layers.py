@@ -15,12 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C import _are_functorch_transforms_active
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
 from qunlearn.quant.fuse import fused, is_fused
+from qunlearn.quant.operators import transforming
 from qunlearn.quant.quantizer import Quantizer
 
 MUCH_WORK = 100
@@ -194,7 +193,7 @@ class _QuantConv(QuantLayer):
             and not quantizer._forward_pre_hooks
             and torch.is_grad_enabled()
             and not torch.compiler.is_compiling()
-            and not _are_functorch_transforms_active()
+            and not transforming()
         )
 
     def saving(
@@ -207,7 +206,7 @@ class _QuantConv(QuantLayer):
             if isinstance(quantizer, Quantizer)
             and rounded.requires_grad
             and rounded.numel() >= LITTLE
-            and not is_functorch_wrapped_tensor(rounded)  # torch.func knows no such hooks
+            and not transforming()  # torch.func knows no such hooks
         ]
         products = self.out_channels // self.groups * math.prod(self.kernel_size)
         much = products >= MUCH_WORK * math.prod(stride)

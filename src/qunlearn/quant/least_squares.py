@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from qunlearn.quant.functional import SMALLEST_SCALE
+from qunlearn.quant.limits import SMALLEST_SCALE
 
 
 def least_squares_scale(
@@ -31,7 +31,7 @@ def least_squares_scale(
         best = torch.where(error < least, scale, best)
         least = torch.minimum(error, least)
     for _ in range(20):
-        codes = (x / best.clamp_min(SMALLEST_SCALE) + zero).round().clamp(low, high) - zero
+        codes = _steps(x, best, zero, low, high)
         scale = (x * codes).sum(1, keepdim=True) / codes.square().sum(1, keepdim=True).clamp_min(1)
         error = _squared_error(x, scale, zero, low, high)
         better = (error < least) & (scale > 0)
@@ -74,5 +74,9 @@ def _grid(bottom: Tensor, top: Tensor, low: int, high: int) -> tuple[Tensor, Ten
 
 
 def _squared_error(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
-    codes = (x / scale.clamp_min(SMALLEST_SCALE) + zero).round().clamp(low, high)
-    return (x - scale * (codes - zero)).square().sum(dim=1, keepdim=True)
+    return (x - scale * _steps(x, scale, zero, low, high)).square().sum(dim=1, keepdim=True)
+
+
+def _steps(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
+    """How many steps from zero `x` is rounded to: its code without the zero point."""
+    return (x / scale.clamp_min(SMALLEST_SCALE)).round().clamp(low - zero, high - zero)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.quant import functional as F
+from qunlearn.quant.kernels import step_of, zero_point
 from qunlearn.quant.least_squares import least_squares_range, least_squares_scale
 from qunlearn.quant.quantizer import (
     Family,
@@ -56,7 +57,7 @@ class LsqWeight(Quantizer):
 
     def grid(self, x: Tensor | None = None) -> Grid:
         """Signed codes around zero."""
-        scale = F.wide(self.scale.detach()).clamp_min(F.SMALLEST_SCALE)
+        scale = step_of(self.scale.detach())
         return Grid(scale, torch.zeros_like(scale), self.low, self.high)
 
     def sizes(self) -> dict[str, Tensor]:
@@ -113,7 +114,7 @@ class LsqActivation(Quantizer):
 
     def grid(self, x: Tensor | None = None) -> Grid:
         """Unsigned codes, with zero at the bottom or in the middle."""
-        scale = F.wide(self.scale.detach()).clamp_min(F.SMALLEST_SCALE)
+        scale = step_of(self.scale.detach())
         return Grid(scale, self.zero_point, self.low, self.high)
 
     def sizes(self) -> dict[str, Tensor]:
@@ -146,8 +147,8 @@ class LsqPlusActivation(Quantizer):
 
     def grid(self, x: Tensor | None = None) -> Grid:
         """Unsigned codes, with zero wherever the offset puts it."""
-        scale = F.wide(self.scale.detach()).clamp_min(F.SMALLEST_SCALE)
-        zero = F.zero_point(self.offset.detach(), scale, self.low, self.high)
+        scale = step_of(self.scale.detach())
+        zero = zero_point(self.offset.detach(), scale, self.low, self.high)
         return Grid(scale, zero, self.low, self.high)
 
     def sizes(self) -> dict[str, Tensor]:

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.quant import functional as F
+from qunlearn.quant.kernels import wide
 from qunlearn.quant.least_squares import least_squares_scale
+from qunlearn.quant.limits import SMALLEST_SCALE
 from qunlearn.quant.quantizer import (
     Family,
     Grid,
@@ -40,17 +42,17 @@ class DorefaWeight(Quantizer):
 
     def largest(self, weight: Tensor) -> Tensor:
         """`max|tanh w|`, of the tensor or of each output channel."""
-        size = torch.tanh(F.wide(weight.detach())).abs()
+        size = torch.tanh(wide(weight.detach())).abs()
         if self.per_channel:
             size = size.amax(dim=tuple(range(1, weight.dim())), keepdim=True)
         else:
             size = size.amax()
-        return size.clamp_min(F.SMALLEST_SCALE)
+        return size.clamp_min(SMALLEST_SCALE)
 
     def quantize(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
         """Round as DoReFa does, then give the size back."""
         largest = self.largest(x)
-        rounded = F.dorefa(F.wide(x), self.bits, largest) * largest
+        rounded = F.dorefa(wide(x), self.bits, largest) * largest
         # To the last bit the value that an integer runtime makes of the code: where the last bit of
         # a sum decides between two codes of the next layer, many others follow.
         grid = self.grid(x)
@@ -70,7 +72,7 @@ class DorefaWeight(Quantizer):
 
     def stretch(self, weight: Tensor, factor: float) -> Tensor:
         """Levels follow tanh w, which is to grow by the factor; beyond 1 it cannot."""
-        return torch.atanh(factor * torch.tanh(F.wide(weight))).to(weight.dtype)
+        return torch.atanh(factor * torch.tanh(wide(weight))).to(weight.dtype)
 
 
 class PactActivation(Quantizer):

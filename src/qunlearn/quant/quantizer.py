@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from qunlearn.quant.functional import SMALLEST_SCALE, wide
+from qunlearn.quant.kernels import wide
+from qunlearn.quant.limits import SMALLEST_SCALE
 from qunlearn.registry import Registry
 
 Initialisation = Literal["published", "mse"]

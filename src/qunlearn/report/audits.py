@@ -37,6 +37,7 @@ def bits_section(found: Mapping[str, Any] | None) -> Safe:
         "When the bits change",
         tag("p", BITS),
         tag("p", tag("b", found["verdict"])),
+        tag("p", found["declared"]["sentence"]) if "declared" in found else "",
         table(head, rows, "When the bits change"),
         _changed(found["changed"]),
     )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from qunlearn.errors import UserError
-from qunlearn.methods.explain import conflict_of
 from qunlearn.metrics.gap import SCORES
 from qunlearn.metrics.membership import weakest_attack
+from qunlearn.parts import detail_words
 from qunlearn.report.bars import gap_bars, runtime_bars
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.drawing import Drawn
@@ -23,11 +22,13 @@ from qunlearn.report.rows import comparison_table
 from qunlearn.report.sample import no_panels, sample_panels
 from qunlearn.report.sections import (
     MARKS,
+    again_command,
     again_section,
     answers_section,
     cautions,
     confidence_section,
     conflict_section,
+    dates_of,
     facts_of,
     network_of,
     opening,
@@ -37,18 +38,20 @@ from qunlearn.report.sections import (
     tiles,
 )
 from qunlearn.report.verdict import Verdict
+from qunlearn.runs.data import split_of
+from qunlearn.runs.evaluate import labels_of
+from qunlearn.runs.explain import conflict_of
 from qunlearn.store.run import Run
 from qunlearn.store.study import CONFIG, TABLE, StudyFolder
 from qunlearn.study.config import CELLS, folder_name
-from qunlearn.training.evaluate import labels_of, split_of
 
 
-def report_comparison(path: Path, *, data_dir: Path | None = None, image: bool = False) -> Path:
+def report_comparison(path: Path, *, data: Path | None = None, image: bool = False) -> Path:
     """Write the page of a comparison into its folder; returns where it is.
 
     Args:
         path: The folder that `qunlearn compare` wrote.
-        data_dir: Where the data set's files are now, if they were moved.
+        data: Where the data is now, if it was moved: a folder or an .npz file.
         image: Show the image of one forgotten sample.
     """
     if not (path / TABLE).is_file():
@@ -70,6 +73,7 @@ def report_comparison(path: Path, *, data_dir: Path | None = None, image: bool =
         settings = {r["method"]: r["settings"] for r in content["rows"]}
         folders = {r["method"]: str(r["cells"][0]["folder"]) for r in content["rows"]}
         floor = content["noise_floor"]["AG"][0] if content["noise_floor"] else None
+        cells = [(r["method"], str(cell["folder"])) for r in content["rows"] for cell in r["cells"]]
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         if isinstance(error, UserError):
             raise
@@ -78,26 +82,27 @@ def report_comparison(path: Path, *, data_dir: Path | None = None, image: bool =
         ) from None
     bars = gap_bars(gaps, floor), runtime_bars(shares)
     runs = {n: run for n, folder in folders.items() if (run := _cell(path, n, folder)) is not None}
-    outputs, drawn = _outputs(runs, data_dir, image)
+    outputs, drawn = _outputs(runs, data, image)
     conflicts = {
         name: (heat_map(name, found), found.words())
         for name, run in runs.items()
         if any("conflict" in row for row in run.history)
         for found in [conflict_of(run.path)]
     }
-    info = next((run.info for run in runs.values()), {})
+    infos = [run.info for cell in cells if (run := _cell(path, *cell)) is not None]
     whole = page(
         f"{path.name}: did the models forget?",
         first,
+        tag("p", dates_of(infos), class_="note"),
         _bars(*bars),
         outputs,
         conflict_section(conflicts),
         again_section(
-            f"qunlearn compare --config {shlex.quote(str(path / CONFIG))} --out NEW",
+            again_command("compare", path / CONFIG, folder.config, ("model", "methods")),
             settings | {name: settings_used(run) for name, run in runs.items()},
             {"seeds": "0" if content["seeds"] == 1 else f"0 to {content['seeds'] - 1}"}
             | next(map(network_of, runs.values()), {})
-            | facts_of(info),
+            | facts_of(next(iter(infos), {})),
             "This makes the comparison again in the folder NEW. The same seeds, thread count, "
             "versions and processor give the same numbers, but for the times.",
         ),
@@ -165,7 +170,7 @@ def _each(verdicts: Mapping[str, Verdict]) -> Safe:
 
 def request_of(content: Mapping[str, Any]) -> str:
     """What was to be forgotten, in a sentence."""
-    detail = ", ".join(f"{key} {value}" for key, value in content["detail"].items())
+    detail = detail_words(content["detail"])
     told = f"{content['request']}: {detail}" if detail else content["request"]
     forget, kept = content["parts"]["forget"], content["parts"]["retain"]
     return f"To be forgotten: {counted(forget, 'sample')} ({told}); kept: {kept:,}."
@@ -194,14 +199,12 @@ def _bars(gaps: Drawn, times: Drawn) -> Safe:
     )
 
 
-def _outputs(
-    runs: Mapping[str, Run], data_dir: Path | None, image: bool
-) -> tuple[Safe, list[Drawn]]:
+def _outputs(runs: Mapping[str, Run], data: Path | None, image: bool) -> tuple[Safe, list[Drawn]]:
     """The figures that are made from outputs, of the runs with seed 0 that are there."""
     if not runs:
         return Safe(""), no_panels(image=image)[0]
     some = next(iter(runs.values()))
-    split = split_of(some, data_dir)
+    split = split_of(some, data)
     labels, before = labels_of(split), outputs_before(some, split)
     found = {n: o for n, run in runs.items() if (o := outputs_of(run, labels)) is not None}
     retrain = found.pop("retrain", None)
@@ -220,7 +223,7 @@ def _outputs(
 
 
 def _cell(path: Path, method: str, folder: str) -> Run | None:
-    """The run of a method with seed 0; None if it is not there any more."""
+    """One of a method's runs; None if it is not there any more."""
     home = path if (path / CELLS).is_dir() else path.parent
     # The names come from a file; nothing is left in them that could lead elsewhere.
     cell = home / CELLS / folder_name(method) / folder_name(folder)

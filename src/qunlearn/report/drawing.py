@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import os
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from qunlearn.report.html import Safe, join, tag
@@ -78,11 +82,13 @@ def draw(
     """Draw a figure of so many inches; the same figure gives the same bytes."""
     import warnings
 
-    import matplotlib
+    matplotlib = matplotlib_as_shipped()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
         # A letter that the PNG's font lacks becomes a box there, which is no reason to complain.
         warnings.filterwarnings("ignore", message="Glyph")
         figure = Figure(figsize=size)
@@ -92,6 +98,26 @@ def draw(
         figure.savefig(vector, format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(pixels, format="png", dpi=200, metadata={"Software": None})
     return Drawn(name, title, alt, vector.getvalue(), pixels.getvalue())
+
+
+def matplotlib_as_shipped() -> Any:
+    """Matplotlib with its own defaults: a `matplotlibrc` in the working folder is not even read.
+
+    It could have figures drawn by programs such as latex. matplotlib looks for the file when it is
+    imported, first of all in the working folder, so for that moment this is the folder of its own.
+    """
+    if "matplotlib" not in sys.modules:
+        found = importlib.util.find_spec("matplotlib")
+        assert found is not None
+        assert found.origin is not None
+        here = os.open(".", getattr(os, "O_PATH", os.O_RDONLY))
+        try:
+            os.chdir(Path(found.origin).parent / "mpl-data")
+            importlib.import_module("matplotlib")
+        finally:
+            os.fchdir(here)
+            os.close(here)
+    return importlib.import_module("matplotlib")
 
 
 def inline(svg: str, name: str) -> str:

@@ -15,7 +15,7 @@ def report_folder(
     path: Path,
     *,
     reference: Path | None = None,
-    data_dir: Path | None = None,
+    data: Path | None = None,
     image: bool = False,
 ) -> Path:
     """Write the page of a run or of a comparison, by what the folder holds."""
@@ -25,11 +25,11 @@ def report_folder(
                 f"The comparison {str(path)!r} has Retrains of its own; leave --reference out."
             )
         with as_written(path):
-            return report_comparison(path, data_dir=data_dir, image=image)
+            return report_comparison(path, data=data, image=image)
     if path.is_dir() and not (path / run.CONFIG).is_file() and not (path / run.INFO).is_file():
         raise UserError(
             f"The folder {str(path)!r} is neither a run nor a comparison; name one that "
             "`qunlearn forget` or `qunlearn compare` wrote."
         )
     with as_written(path):
-        return report_run(path, reference=reference, data_dir=data_dir, image=image)
+        return report_run(path, reference=reference, data=data, image=image)

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from qunlearn.methods.explain import Conflict
 from qunlearn.report.drawing import FORGET, INK, KNOWN, Drawn, draw, slug
+from qunlearn.runs.explain import Conflict
 
 COLUMNS = 40
 FULL = 0.3

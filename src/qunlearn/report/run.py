@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ from torch import Tensor
 
 from qunlearn.data import Split
 from qunlearn.errors import UserError
-from qunlearn.methods.explain import conflict_of
+from qunlearn.methods.names import made_by
 from qunlearn.metrics.gap import SCORES
 from qunlearn.metrics.membership import weakest_attack
-from qunlearn.parts import TOLD, part_name
+from qunlearn.parts import TOLD, detail_words, part_name
 from qunlearn.report.alone import alone
 from qunlearn.report.audits import bits_section
 from qunlearn.report.bars import gap_bars, runtime_bars
@@ -29,11 +28,13 @@ from qunlearn.report.sample import sample_panels
 from qunlearn.report.sections import (
     MEANING,
     PLAIN,
+    again_command,
     again_section,
     answers_section,
     cautions,
     confidence_section,
     conflict_section,
+    dates_of,
     facts_of,
     network_of,
     opening,
@@ -43,22 +44,19 @@ from qunlearn.report.sections import (
     tiles,
 )
 from qunlearn.report.verdict import Verdict
+from qunlearn.runs.data import split_of
+from qunlearn.runs.evaluate import figures, labels_of
+from qunlearn.runs.explain import conflict_of
+from qunlearn.runs.outputs import kept_outputs
+from qunlearn.runs.reference import check_reference, check_test, declared
 from qunlearn.store.run import CONFIG, Run
-from qunlearn.training.evaluate import (
-    check_reference,
-    check_test,
-    figures,
-    kept_outputs,
-    labels_of,
-    split_of,
-)
 
 
 def report_run(
     path: Path,
     *,
     reference: Path | None = None,
-    data_dir: Path | None = None,
+    data: Path | None = None,
     image: bool = False,
 ) -> Path:
     """Write the page of a run that has forgotten into its folder; returns where it is.
@@ -66,7 +64,7 @@ def report_run(
     Args:
         path: The folder that `qunlearn forget` wrote.
         reference: The run of Retrain on the same request, to compare with.
-        data_dir: Where the data set's files are now, if they were moved.
+        data: Where the data is now, if it was moved: a folder or an .npz file.
         image: Show the image of one forgotten sample.
     """
     run = Run.open(path)
@@ -76,23 +74,23 @@ def report_run(
             f"The run {str(path)!r} has forgotten nothing; name one that `qunlearn forget` wrote."
         )
     check_writable(path)
-    split = split_of(run, data_dir)
+    split = split_of(run, data)
     check_test(split)
     retrain = None if reference is None else retrain_of(reference, run, split)
     if retrain is not None:
         compared = figures(run.predictions, split, retrain.outputs)
-        metrics = {**metrics, **compared}
+        metrics = {**metrics, **compared, **declared(retrain.run)}
     verdict = verdict_of(metrics, split)
     bars = _bars(run, metrics, retrain)
     sure, spread, one, words = _outputs(run, retrain, split, image)
-    name = str(run.info["method"])
+    name = str(made_by(run.info))
     conflicts = {}
     if any("conflict" in row for row in run.history):
         found = conflict_of(path)
         conflicts[name] = heat_map(name, found), found.words()
     whole = page(
         f"{path.name}: did the model forget?",
-        _opening(path, name, metrics, split, verdict),
+        _opening(run, name, metrics, split, verdict),
         section("The figures", _figures(metrics), _told(metrics), _parts(metrics, split)),
         _bars_section(bars),
         confidence_section(
@@ -102,7 +100,7 @@ def report_run(
         conflict_section(conflicts),
         bits_section(run.audits.get("bits")),
         again_section(
-            f"qunlearn forget --config {shlex.quote(str(path / CONFIG))} --out NEW",
+            again_command("forget", path / CONFIG, run.config, ("model", "method")),
             {name: settings_used(run)},
             {
                 "forgotten from": run.config["run"],
@@ -131,11 +129,11 @@ def retrain_of(reference: Path, run: Run, split: Split) -> Retrain:
     """The reference, once it is clear that it is what the page will call it."""
     other = Run.open(reference)
     check_reference(run, split, other)
-    outputs = kept_outputs(other, Split.from_json(other.split, split.data), split)
+    outputs = kept_outputs(other, split)
     if outputs is None:
         raise UserError(
-            f"The reference {str(reference)!r} has not kept its outputs on every part; make it "
-            "again."
+            f"The reference {str(reference)!r} has not kept its outputs on every part, or samples "
+            "were erased since; make it again."
         )
     return Retrain(other, outputs)
 
@@ -144,7 +142,7 @@ def verdict_of(metrics: Mapping[str, Any], split: Split) -> Verdict:
     """The answer, by Retrain if it is there."""
     if "reference" not in metrics:
         return alone(metrics, whole_class=split.whole_classes)
-    return beside_retrain(
+    verdict = beside_retrain(
         Beside(
             after=metrics,
             before=metrics["before"],
@@ -154,19 +152,23 @@ def verdict_of(metrics: Mapping[str, Any], split: Split) -> Verdict:
             attack=weakest_attack([metrics, metrics["reference"]]),
         )
     )
+    if "declared" not in metrics:
+        return verdict
+    return replace(verdict, cautions=(metrics["declared"]["sentence"], *verdict.cautions))
 
 
 def _opening(
-    path: Path, name: str, metrics: Mapping[str, Any], split: Split, verdict: Verdict
+    run: Run, name: str, metrics: Mapping[str, Any], split: Split, verdict: Verdict
 ) -> Safe:
-    request = split.requests[-1]
-    detail = ", ".join(f"{key} {value}" for key, value in request.detail.items())
+    request = split.last
+    assert request is not None  # or there would be no figures before
+    detail = detail_words(request.detail)
     return opening(
-        f"Run {path.name}",
+        f"Run {run.path.name}",
         f"Method {name} on {split.data.name}. To be forgotten: "
         f"{counted(metrics['parts']['forget']['samples'], 'sample')} "
         f"({request.kind}{': ' if detail else ''}{detail}); kept: "
-        f"{metrics['parts']['retain']['samples']:,}.",
+        f"{metrics['parts']['retain']['samples']:,}. {dates_of([run.info])}",
         "Did the model forget?",
         verdict,
         *_tiles(metrics, split),
@@ -218,7 +220,8 @@ def _figures(metrics: Mapping[str, Any]) -> Safe:
     ]
     head = ["in percent", *SCORES]
     if "reference" in metrics:
-        rows.append(["Retrain", *(f"{metrics['reference'][s]:.2f}" for s in SCORES)])
+        said = "Retrain, declared" if "declared" in metrics else "Retrain"
+        rows.append([said, *(f"{metrics['reference'][s]:.2f}" for s in SCORES)])
         rows.append(["gap", *(f"{metrics['gaps'][s]:.2f}" for s in SCORES)])
         head.append("AG")
         rows = [[*row, ""] for row in rows[:-1]] + [[*rows[-1], f"{metrics['AG']:.2f}"]]
@@ -269,20 +272,25 @@ def _parts(metrics: Mapping[str, Any], split: Split) -> Safe:
 def _bars(run: Run, metrics: Mapping[str, Any], retrain: Retrain | None) -> list[Drawn]:
     if retrain is None:
         return []
-    name = str(run.info["method"])
-    share = run.info["seconds"]["forgetting"] / retrain.run.info["seconds"]["forgetting"]
-    return [gap_bars({name: metrics["gaps"]}), runtime_bars({name: 100 * share})]
+    name = str(made_by(run.info))
+    bars = [gap_bars({name: metrics["gaps"]})]
+    if "declared" not in metrics:  # or nobody knows how long it took
+        share = run.info["seconds"]["forgetting"] / retrain.run.info["seconds"]["forgetting"]
+        bars.append(runtime_bars({name: 100 * share}))
+    return bars
 
 
 def _bars_section(bars: list[Drawn]) -> Safe:
     if not bars:
         return Safe("")
+    timed = len(bars) > 1
     return section(
-        "How far from Retrain, and how long it took",
+        "How far from Retrain" + (", and how long it took" if timed else ""),
         tag(
             "p",
-            "The gaps of the four figures to Retrain's, laid end to end, and the time as a share "
-            "of Retrain's. Short is good in both.",
+            "The gaps of the four figures to Retrain's, laid end to end"
+            + (", and the time as a share of Retrain's. Short is good in both." if timed else "")
+            + ("" if timed else ". Short is good."),
         ),
         *(figure.html() for figure in bars),
     )

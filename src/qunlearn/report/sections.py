@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from qunlearn.metrics.gap import SCORES
@@ -209,6 +211,30 @@ def network_of(run: Run) -> dict[str, object]:
         f"in the first and last layer {spec.first_last_bits or 32} ({spec.quantizer})"
     )
     return {"data set": header["dataset"], "network": f"{model['name']}{size}; {bits}"}
+
+
+def dates_of(infos: Iterable[Mapping[str, Any]]) -> str:
+    """When the first of some runs was begun, and the last finished, in a sentence."""
+    dated = [info for info in infos if {"begun", "finished"} <= info.keys()]
+    if not dated:
+        return "When it was made is not on record."
+    begun = min(str(info["begun"]) for info in dated)
+    return f"Begun {begun}, finished {max(str(info['finished']) for info in dated)}."
+
+
+def again_command(command: str, file: Path, config: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The words that make a folder again; code of one's own has to be typed again, as `names`.
+
+    >>> again_command("forget", Path("my runs/a.toml"), {"model": "nets:make"}, ["model"])
+    "qunlearn forget --config 'my runs/a.toml' --model nets:make --out NEW"
+    """
+    own = [
+        word
+        for name in names
+        if ":" in str(config.get(name, ""))
+        for word in (f"--{name}", str(config[name]))
+    ]
+    return shlex.join(["qunlearn", command, "--config", str(file), *own, "--out", "NEW"])
 
 
 def facts_of(info: Mapping[str, Any]) -> dict[str, object]:

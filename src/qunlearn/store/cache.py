@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qunlearn.errors import Failure, UserError
-from qunlearn.store.files import replacing, write_json
+from qunlearn.store.files import (
+    check_regular,
+    json_text,
+    read_json,
+    replacing,
+    sweep,
+    write_bytes,
+)
+from qunlearn.store.place import names_in, opened
 
 Bytes = NDArray[np.uint8]
+PRIVATE, PRIVATE_FILE = 0o700, 0o600
+"""Who may look: the images are other people's data, and stay their user's alone."""
+
+
+def default_cache_dir() -> Path:
+    """`qunlearn` in the user's cache folder, as the XDG standard has it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qunlearn"
 
 
 def memory_mapped(
@@ -44,11 +60,14 @@ def memory_mapped(
     """
     target = folder / f"{name}.{key}.npy"
     mark = target.with_suffix(".json")
+    with suppress(OSError):  # it may be another's, to be read only
+        folder.chmod(PRIVATE)
     found = _load(target, mark, shape)
     if found is not None:
         return found
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(PRIVATE, exist_ok=True)
         need, free = math.prod(shape), shutil.disk_usage(folder).free
         if need > free:
             raise UserError(
@@ -58,7 +77,7 @@ def memory_mapped(
         drop_cache(folder, name)
         _write(target, shape, rows)
         # The mark comes last: an array without one was not finished.
-        write_json(mark, {"notes": notes()})
+        write_bytes(mark, json_text({"notes": notes()}).encode(), PRIVATE_FILE)
     except OSError as error:
         raise UserError(
             f"The cache in {str(folder)!r} cannot be written: {error}; name another folder with "
@@ -71,13 +90,19 @@ def memory_mapped(
 
 
 def drop_cache(folder: Path, name: str) -> None:
-    """Delete whatever is cached under a name."""
-    for old in folder.glob(f"{name}.*"):
-        old.unlink(missing_ok=True)
+    """Delete whatever is cached under a name, and what killed writers left of any."""
+    if not folder.is_dir():
+        return
+    with opened(folder) as handle:
+        sweep(handle)
+        for old in names_in(handle):
+            if old.startswith(f"{name}."):
+                with suppress(FileNotFoundError):
+                    os.unlink(old, dir_fd=handle)
 
 
 def _write(target: Path, shape: tuple[int, ...], rows: Iterable[Bytes]) -> None:
-    with replacing(target) as temporary, temporary.open("wb") as file:
+    with replacing(target, PRIVATE_FILE) as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         count = 0
@@ -93,7 +118,8 @@ def _write(target: Path, shape: tuple[int, ...], rows: Iterable[Bytes]) -> None:
 
 def _load(target: Path, mark: Path, shape: tuple[int, ...]) -> tuple[Bytes, Any] | None:
     try:
-        notes = json.loads(mark.read_text(encoding="utf-8"))["notes"]
+        notes = read_json(mark)["notes"]
+        check_regular(target)
         # Writable but private ("c"): torch warns of arrays that it cannot write to.
         array = np.load(target, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import os
 import shutil
 import stat
 import tarfile
@@ -18,6 +19,7 @@ from typing import IO
 
 from qunlearn.errors import UserError
 from qunlearn.store.files import replacing, writing
+from qunlearn.store.place import named, opened
 
 Progress = Callable[[int, "int | None"], None]
 TIMEOUT = 60.0  # seconds without a byte
@@ -34,8 +36,8 @@ def fetch_file(url: str, md5: str, target: Path, progress: Progress | None = Non
         target: Where it goes; folders on the way are made.
         progress: Called with the bytes so far and in all (None if unknown).
     """
-    with _folder(target.parent), replacing(target) as temporary:
-        _fetch(url, md5, temporary, progress)
+    with _folder(target.parent), replacing(target) as file:
+        _fetch(url, md5, file, progress)
 
 
 def fetch_archive(
@@ -61,7 +63,8 @@ def fetch_archive(
     """
     with _folder(into), tempfile.TemporaryDirectory(dir=into, prefix=".download.") as name:
         archive, unpacked = Path(name) / "archive", Path(name) / "unpacked"
-        _fetch(url, md5, archive, progress)
+        with archive.open("wb") as file:
+            _fetch(url, md5, file, progress)
         unpacked.mkdir()
         try:
             count = _unpack(archive, unpacked, folder, wanted)
@@ -72,13 +75,13 @@ def fetch_archive(
         _move(unpacked, into / folder)
 
 
-def _fetch(url: str, md5: str, target: Path, progress: Progress | None) -> None:
+def _fetch(url: str, md5: str, file: IO[bytes], progress: Progress | None) -> None:
     remedy = f"download {url} by hand and name its folder with --data-dir"
     digest = hashlib.md5(usedforsecurity=False)
     received = 0
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "qunlearn"})
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, target.open("wb") as file:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
             length = answer.headers.get("Content-Length", "")
             total = int(length) if length.isdigit() else None
             while chunk := answer.read(CHUNK):
@@ -139,15 +142,13 @@ def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[], IO[bytes]]]
 
 
 def _move(source: Path, target: Path) -> None:
-    if not target.exists():
-        source.rename(target)
-        return
-    for path in sorted(source.rglob("*")):
-        place = target / path.relative_to(source)
-        if path.is_dir():
-            place.mkdir(exist_ok=True)
-        else:
-            path.replace(place)
+    """Put the files of a folder into another, through no link that may be there."""
+    with named(target.parent):
+        for path in sorted(source.rglob("*")):
+            place = target / path.relative_to(source)
+            if path.is_file():
+                with opened(place.parent, make=True) as folder:
+                    os.replace(path, place.name, dst_dir_fd=folder)
 
 
 @contextmanager

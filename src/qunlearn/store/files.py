@@ -1,19 +1,22 @@
-"""Files that are there whole or not at all: temporary name, flush, rename."""
+"""Files: read if they are regular and not too large, written whole or not at all."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import secrets
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from qunlearn.errors import Failure, UserError
-
-LARGEST_TEXT = 1 << 28  # bytes of a text file: beyond, it is no text that anybody wrote
+from qunlearn.store.limits import check_count, largest, parse_json
+from qunlearn.store.place import FILE, kind_of, names_in, open_own, opened
 
 
 @contextmanager
@@ -57,30 +60,96 @@ UNDER_WAY = ".writing-"
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; on success it is flushed and takes `path`'s place.
+def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """Give a temporary file beside `path`; on success it is flushed and takes `path`'s place.
 
     A failure inside the block leaves whatever stood at `path` before, and no rubbish.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=UNDER_WAY)
-    temporary = Path(name)
+    with opened(path.parent) as folder:
+        name, handle = _temporary(folder, mode)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(handle)
+                os.replace(name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):  # what went wrong first is what is to be told
+                os.unlink(name, dir_fd=folder)
+            raise
+        os.fsync(folder)
+
+
+def _temporary(folder: int, mode: int) -> tuple[str, int]:
+    """A new file, locked for as long as its writer lives; see `sweep`."""
+    while True:
+        name = UNDER_WAY + secrets.token_hex(8)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(name, flags, mode, dir_fd=folder)
+        try:
+            mine = try_lock(handle)
+        except OSError:  # a file system without locks, where nothing is swept
+            mine = True
+        if mine and os.fstat(handle).st_nlink:
+            return name, handle
+        os.close(handle)  # swept between our making and our locking it
+
+
+def sweep(folder: int) -> None:
+    """Delete what killed writers left in an opened folder; what a living one is at stays."""
+    for name in names_in(folder):
+        if not name.startswith(UNDER_WAY):
+            continue
+        with suppress(OSError):  # gone meanwhile, or none of ours
+            handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            try:
+                if stat.S_ISREG(os.fstat(handle).st_mode) and try_lock(handle):
+                    os.unlink(name, dir_fd=folder)
+            finally:
+                os.close(handle)
+
+
+def try_lock(handle: int) -> bool:
+    """Lock an open file for as long as it is open; False if another process has it."""
     try:
-        os.close(handle)
-        yield temporary
-        _flush(temporary)
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):  # what went wrong first is what is to be told
-            temporary.unlink(missing_ok=True)
-        raise
-    _flush(path.parent)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to `path`, atomically."""
-    with writing(path), replacing(path) as temporary:
-        temporary.write_bytes(content)
+def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write `content` to `path`, atomically; less of the `mode` what the user's umask withholds."""
+    with writing(path), replacing(path, mode) as file:
+        file.write(content)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to the file at `path`, and flush it."""
+    with writing(path), opened(path.parent) as folder:
+        handle = open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, folder)
+        with os.fdopen(handle, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(handle)
+
+
+def remove(path: Path) -> None:
+    """Delete the file at `path`, if there is one; of a link, the link."""
+    with writing(path), opened(path.parent) as folder, suppress(FileNotFoundError):
+        os.unlink(path.name, dir_fd=folder)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for output, unless it is there."""
+    try:
+        with opened(path, make=True):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"The output folder {str(path)!r} cannot be made: {error.strerror}; name another one "
+            "with --out."
+        ) from None
 
 
 def write_text(path: Path, text: str) -> None:
@@ -100,7 +169,7 @@ def json_text(value: Any) -> str:
 
 def read_json(path: Path) -> Any:
     """Read a JSON file, or say in one sentence what is wrong with it."""
-    return read(path, json.loads, "JSON")
+    return read(path, parse_json, "JSON")
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -114,24 +183,25 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def read(path: Path, parse: Callable[[str], Any], kind: str) -> Any:
+def read(
+    path: Path,
+    parse: Callable[[str], Any],
+    kind: str,
+    decode: Callable[[bytes], str] = bytes.decode,
+) -> Any:
     """Read a text file and parse it; a missing, unreadable or malformed one is a `UserError`."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_TEXT + 1)
-    except FileNotFoundError:
-        raise UserError(f"There is no file {str(path)!r}; check the path.") from None
-    except (OSError, ValueError) as error:  # a ValueError for a path that no system can have
+    most = largest(path, kind)
+    with reading(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
         raise UserError(
-            f"The file {str(path)!r} cannot be read: {error}; check the path and its permissions."
-        ) from None
-    if len(content) > LARGEST_TEXT:
-        raise UserError(
-            f"The file {str(path)!r} has more than {LARGEST_TEXT:,} bytes, and is not read; name a "
-            "smaller one."
+            f"The file {str(path)!r} has more than {most:,} bytes, and is not read; name a smaller "
+            "one."
         )
     try:
-        return parse(content.decode())
+        if kind in ("CSV", "text"):
+            check_count(content.count(b"\n"), "lines")
+        return parse(decode(content))
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"The file {str(path)!r} is not valid {kind}: {error}; mend it, or restore it from a "
@@ -139,32 +209,37 @@ def read(path: Path, parse: Callable[[str], Any], kind: str) -> Any:
         ) from None
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[IO[bytes]]:
+    """Open a regular file to be read: a pipe or a device could keep us waiting for ever."""
+    try:
+        check_regular(path)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise UserError(f"There is no file {str(path)!r}; check the path.") from None
+    except UserError:
+        raise
+    except (OSError, ValueError) as error:  # a ValueError for a path that no system can have
+        raise UserError(
+            f"The file {str(path)!r} cannot be read: {error}; check the path and its permissions."
+        ) from None
+
+
+def check_regular(path: Path) -> None:
+    """Raise if there is something at `path`, or where a link there leads, that is no file."""
+    kind = kind_of(path, follow=True)
+    if kind not in (None, FILE):
+        raise UserError(f"{str(path)!r} is {kind}, not a regular file; name a file.")
+
+
 def sha256(path: Path) -> str:
     """A file's checksum."""
     digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise UserError(
-            f"The file {str(path)!r} cannot be read: {error.strerror}; check its permissions."
-        ) from None
+    with reading(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
     return digest.hexdigest()
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def new_folder(prefix: str) -> Path:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qunlearn.errors import UserError
-from qunlearn.store.files import writing
+from qunlearn.store.files import try_lock, writing
+from qunlearn.store.place import FILE, kind_of, open_own, opened
 
 LOCK = ".lock"
 
@@ -21,14 +21,13 @@ def locked(folder: Path) -> Iterator[None]:
     The system holds the lock for as long as the process lives: nothing is left behind by one that
     was killed but an empty file.
     """
-    path = folder / LOCK
-    with writing(path):
-        handle = _taken(path)
+    with writing(folder / LOCK), opened(folder) as place:
+        handle = _taken(folder, place)
     try:
         yield
     finally:
-        with suppress(OSError):  # a file that stays does no harm
-            path.unlink()  # before it is let go, lest another process has it by then
+        with suppress(OSError, UserError), opened(folder) as place:  # one that stays does no harm
+            os.unlink(LOCK, dir_fd=place)  # before it is let go, lest another process has it then
         with suppress(OSError):
             os.close(handle)
 
@@ -36,10 +35,10 @@ def locked(folder: Path) -> Iterator[None]:
 def check_unlocked(folder: Path) -> None:
     """Raise if another process is writing to `folder`."""
     path = folder / LOCK
-    if path.is_file():
-        handle = os.open(path, os.O_RDWR)
+    if kind_of(path) == FILE:
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
         try:
-            if not _try(handle):
+            if not try_lock(handle):
                 raise _held(folder)
         finally:
             os.close(handle)
@@ -52,23 +51,14 @@ def _held(folder: Path) -> UserError:
     )
 
 
-def _taken(path: Path) -> int:
+def _taken(folder: Path, place: int) -> int:
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        if not _try(handle):
+        handle = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT, place)
+        if not try_lock(handle):
             os.close(handle)
-            raise _held(path.parent)
-        try:
-            if os.path.samestat(os.fstat(handle), path.stat()):
+            raise _held(folder)
+        with suppress(FileNotFoundError):
+            there = os.stat(LOCK, dir_fd=place, follow_symlinks=False)
+            if os.path.samestat(os.fstat(handle), there):
                 return handle
-        except FileNotFoundError:
-            pass
         os.close(handle)  # its owner ended, and took it away, between our opening and our locking
-
-
-def _try(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -7,7 +7,8 @@ history.jsonl       one line for each epoch
 metrics.json        accuracy and the other figures
 predictions.safetensors   the model's outputs on every part that was measured
 checksums.txt       the SHA-256 of every file here; `sha256sum -c checksums.txt` checks them too
-run.json            versions, machine, timings; written last, so its presence means "complete"
+run.json            when it was begun and finished, versions, machine, timings; written last, so its
+                    presence means "complete"
 
 While a run is being made there are also checkpoint.safetensors, from which it can go on, and .lock.
 Files may be added later, as audit.json and a report; they are no part of the run. A file is
@@ -21,27 +22,36 @@ import hashlib
 import json
 import os
 import platform
-import shutil
-from collections.abc import Iterator, Mapping
+import re
+import time
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qunlearn.dates import utc
 from qunlearn.errors import UserError
 from qunlearn.store import toml
 from qunlearn.store.checksums import read_checksums, write_checksums
 from qunlearn.store.files import (
     UNDER_WAY,
+    append_line,
     json_text,
+    make_folder,
     read,
     read_object,
+    reading,
+    remove,
     sha256,
+    sweep,
     write_bytes,
     write_json,
     write_text,
     writing,
 )
+from qunlearn.store.limits import parse_lines
 from qunlearn.store.lock import LOCK, check_unlocked, locked
+from qunlearn.store.place import named, names_in, opened
 from qunlearn.store.weights import read_tensors, write_weights
 
 if TYPE_CHECKING:
@@ -51,6 +61,9 @@ CONFIG, SPLIT, MODEL = "config.toml", "split.json", "model.safetensors"
 HISTORY, METRICS, INFO = "history.jsonl", "metrics.json", "run.json"
 PREDICTIONS, CHECKSUMS = "predictions.safetensors", "checksums.txt"
 CHECKPOINT, AUDIT = "checkpoint.safetensors", "audit.json"
+PAGE, FIGURES = "report.html", "figures"
+FIGURE_NAME = re.compile(r"(gaps|runtime|(confidence|answers|sample|conflict)-.*|image)\.(svg|png)")
+"""What the files of figures are called."""
 PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, CHECKSUMS, INFO)
 NEEDED = (CONFIG, SPLIT, MODEL, METRICS, INFO)
 OLDEST, FORMAT = 1, 2
@@ -106,29 +119,61 @@ class Run:
     @classmethod
     @contextmanager
     def writing(
-        cls, path: Path, config: Mapping[str, Any], manifest: str, resume: bool = False
+        cls,
+        path: Path,
+        config: Mapping[str, Any],
+        manifest: str,
+        resume: bool = False,
+        places: Container[str] = (),
     ) -> Iterator[Run]:
         """A run to write, with what is known before anything is computed: settings and split.
 
         It is a new one, or with `resume` the one that is there, which may be finished already. No
-        other process can write to it meanwhile.
+        other process can write to it meanwhile. Settings that are `places` only say where something
+        is, and may have changed since the run was begun.
         """
-        make_folder(path)
-        with locked(path):
-            cls.check_free(path, resume)  # another process may have been faster
-            run = cls(path)
-            run._check_begun_with(config, manifest)
-            if not cls.is_complete(path):
-                run._tidy()
-                run.write_config(config)
-                run.write_split(manifest)
-            yield run
+        with named(path):
+            make_folder(path)
+            with locked(path):
+                yield cls._begun(path, config, manifest, resume, places)
 
-    def _check_begun_with(self, config: Mapping[str, Any], manifest: str) -> None:
+    @classmethod
+    def _begun(
+        cls,
+        path: Path,
+        config: Mapping[str, Any],
+        manifest: str,
+        resume: bool,
+        places: Container[str],
+    ) -> Run:
+        cls.check_free(path, resume)  # another process may have been faster
+        run = cls(path)
+        run._check_begun_with(config, manifest, places)
+        run._tidy()
+        if not cls.is_complete(path):
+            run._begin(config, places)
+            run.write_split(manifest)
+        return run
+
+    def _begin(self, config: Mapping[str, Any], places: Container[str]) -> None:
+        """Keep the settings; the file's date stays that of when the run was begun."""
+        file, now = self.path / CONFIG, toml.loads(toml.dumps(config))
+        if not file.is_file():
+            self.write_config(config)
+            return
+        begun, then = file.stat().st_mtime_ns, self.config
+        if any(then.get(name) != now.get(name) for name in {**then, **now} if name in places):
+            self.write_config(config)
+            os.utime(file, ns=(begun, begun), follow_symlinks=False)
+
+    def _check_begun_with(
+        self, config: Mapping[str, Any], manifest: str, places: Container[str]
+    ) -> None:
         """Raise if the folder has a run with other settings, or of other samples."""
-        now = toml.loads(toml.dumps(config))
-        then = self.config if (self.path / CONFIG).is_file() else now
-        name = next((n for n in {**then, **now} if then.get(n) != now.get(n)), None)
+        now = _without_download(toml.loads(toml.dumps(config)))
+        then = _without_download(self.config) if (self.path / CONFIG).is_file() else now
+        names = (name for name in {**then, **now} if name not in places)
+        name = next((name for name in names if then.get(name) != now.get(name)), None)
         if name is not None:
             raise AnotherRun(
                 f"The run {str(self.path)!r} was begun with {name} = {then.get(name)!r}, not "
@@ -141,10 +186,11 @@ class Run:
             )
 
     def _tidy(self) -> None:
-        """Take away what an interrupted process left half done; its last checkpoint stays."""
-        for path in self.path.iterdir():
-            if path.name == HISTORY or path.name.startswith(UNDER_WAY):
-                path.unlink()
+        """Delete what a killed process left; the checkpoint stays as long as it is needed."""
+        finished = Run.is_complete(self.path)
+        with writing(self.path), opened(self.path) as folder:
+            sweep(folder)
+        remove(self.path / (CHECKPOINT if finished else HISTORY))
 
     @classmethod
     def open(cls, path: Path) -> Run:
@@ -189,9 +235,12 @@ class Run:
                 "another folder with --out."
             )
         check_unlocked(path)
-        with writing(path):
-            (path / INFO).unlink(missing_ok=True)  # first, so that no part of it passes for a run
-            shutil.rmtree(path)
+        remove(path / INFO)  # first, so that no part of it passes for a run
+        with writing(path), opened(path) as folder:
+            for name in names_in(folder):
+                os.unlink(name, dir_fd=folder)
+        with writing(path), opened(path.parent) as parent:
+            os.rmdir(path.name, dir_fd=parent)
 
     def copy_to(self, path: Path) -> None:
         """Copy a finished run; whatever interrupts it, the copy is complete or is no run."""
@@ -200,7 +249,8 @@ class Run:
         with writing(path):
             for name in (AUDIT, *PARTS):  # the last one makes it complete
                 if (self.path / name).is_file():
-                    write_bytes(path / name, self._checked(name).read_bytes())
+                    with reading(self._checked(name)) as file:
+                        write_bytes(path / name, file.read())
 
     @property
     def model_path(self) -> Path:
@@ -222,11 +272,7 @@ class Run:
 
     def append_history(self, row: Mapping[str, Any]) -> None:
         """Add one line to the history."""
-        path = self.path / HISTORY
-        with writing(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path / HISTORY, json.dumps(row))
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Keep the measurements."""
@@ -269,7 +315,8 @@ class Run:
         """Keep timings and what they were measured on; the run is complete with this."""
         present = [name for name in PARTS if (self.path / name).is_file()]
         sums = {name: sha256(self.path / name) for name in present if name != CHECKSUMS}
-        written = {"format": FORMAT, **info, "versions": versions(), "machine": machine()}
+        written = {"format": FORMAT, **self._dates(), **info}
+        written |= {"versions": versions(), "machine": machine()}
         if MODEL in sums:
             written["model_sha256"] = sums[MODEL]
         text = json_text(written)
@@ -277,8 +324,13 @@ class Run:
         sums[INFO] = hashlib.sha256(text.encode()).hexdigest()
         write_checksums(self.path / CHECKSUMS, sums)
         write_text(self.path / INFO, text)
-        with writing(self.checkpoint_path):
-            self.checkpoint_path.unlink(missing_ok=True)
+        remove(self.checkpoint_path)
+
+    def _dates(self) -> dict[str, str]:
+        """When the run was begun, however often it was resumed since, and now."""
+        config, now = self.path / CONFIG, time.time()
+        begun = config.stat().st_mtime if config.is_file() else now
+        return {"begun": utc(begun), "finished": utc(now)}
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -319,11 +371,7 @@ class Run:
         """The history, a row for each epoch."""
         if not (self.path / HISTORY).exists():
             return []
-        rows: list[dict[str, Any]] = read(
-            self._checked(HISTORY),
-            lambda text: [json.loads(line) for line in text.splitlines()],
-            "JSON",
-        )
+        rows: list[dict[str, Any]] = read(self._checked(HISTORY), parse_lines, "JSON")
         return rows
 
     @property
@@ -335,6 +383,15 @@ class Run:
     def info(self) -> dict[str, Any]:
         """Versions, machine and timings."""
         return read_object(self._checked(INFO))
+
+
+def _without_download(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings but for whether files were to be fetched, which older runs have on record."""
+    return {
+        name: _without_download(value) if isinstance(value, Mapping) else value
+        for name, value in config.items()
+        if name != "download"
+    }
 
 
 def format_of(path: Path) -> int:
@@ -354,17 +411,6 @@ def _names(folder: Path) -> list[str]:
     """What is in a folder, but for what a process that was killed leaves there."""
     names = [path.name for path in folder.iterdir()]
     return [name for name in names if name != LOCK and not name.startswith(UNDER_WAY)]
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder for output, unless it is there."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"The output folder {str(path)!r} cannot be made: {error.strerror}; name another one "
-            "with --out."
-        ) from None
 
 
 def versions() -> dict[str, str]:

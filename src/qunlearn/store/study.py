@@ -10,8 +10,18 @@ from typing import Any
 
 from qunlearn.errors import UserError
 from qunlearn.store import toml
-from qunlearn.store.files import as_written, json_text, read, read_object, write_json, write_text
+from qunlearn.store.files import (
+    as_written,
+    json_text,
+    read,
+    read_object,
+    sweep,
+    write_json,
+    write_text,
+    writing,
+)
 from qunlearn.store.lock import locked
+from qunlearn.store.place import named, opened
 from qunlearn.store.run import Run
 
 CONFIG, TABLE = "compare.toml", "table.json"
@@ -29,11 +39,14 @@ class StudyFolder:
     @contextmanager
     def writing(cls, path: Path, config: Mapping[str, Any]) -> Iterator[StudyFolder]:
         """The folder of a comparison, new or not; no other process can write to it meanwhile."""
-        if not (path / CONFIG).is_file():
-            Run.create(path)
-        with locked(path):
-            write_text(path / CONFIG, toml.dumps(config))
-            yield cls(path)
+        with named(path):
+            if not (path / CONFIG).is_file():
+                Run.create(path)
+            with locked(path):
+                with writing(path), opened(path) as folder:
+                    sweep(folder)
+                write_text(path / CONFIG, toml.dumps(config))
+                yield cls(path)
 
     def write_table(self, table: Mapping[str, Any]) -> None:
         """Keep the table."""
@@ -51,6 +64,16 @@ class StudyFolder:
                 "`qunlearn compare` again, which makes it anew from its cells."
             )
         return table
+
+    def sealed_table(self) -> dict[str, Any]:
+        """The table, if it has a checksum; those of older versions have none, nor forged ones."""
+        if SUM not in read_object(self.path / TABLE):
+            raise UserError(
+                f"The file {str(self.path / TABLE)!r} has no checksum, so that nothing shows "
+                "whether it is as it was written; give the same `qunlearn compare` again, which "
+                "makes it anew from its cells."
+            )
+        return self.table
 
     @property
     def config(self) -> dict[str, Any]:

@@ -1,21 +1,20 @@
-"""Settings as TOML: reading by the standard library, writing the little that settings need."""
+"""Settings as TOML."""
 
 from __future__ import annotations
 
-import json
-import re
-import sys
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+import tomli_w
+
+from qunlearn.store.limits import check_toml
 
 
 def loads(text: str) -> dict[str, Any]:
     """Read TOML."""
+    check_toml(text)
     return tomllib.loads(text)
 
 
@@ -29,31 +28,13 @@ def dumps(values: Mapping[str, Any]) -> str:
     [set]
     alpha = 1.0
     """
-    plain = {k: v for k, v in values.items() if v is not None and not isinstance(v, Mapping)}
-    tables = {k: v for k, v in values.items() if isinstance(v, Mapping) and v}
-    lines = [f"{_key(k)} = {_value(v)}" for k, v in plain.items()]
-    for name, table in tables.items():
-        lines += ["", f"[{_key(name)}]"]
-        lines += [f"{_key(k)} = {_value(v)}" for k, v in table.items() if v is not None]
-    return "\n".join(lines) + "\n"
+    return tomli_w.dumps({k: v for k, v in _plain(values).items() if v != {}})
 
 
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_value, value)) + "]"
+def _plain(value: Any) -> Any:
+    """A value as TOML has it: without None, and with text for paths."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
-    return _text(str(value))
-
-
-def _text(value: str) -> str:
-    # A JSON string is a TOML basic string, but for DEL, which TOML wants escaped too.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return {k: _plain(v) for k, v in value.items() if v is not None}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value

@@ -12,7 +12,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from qunlearn.errors import UserError
-from qunlearn.store.files import write_bytes
+from qunlearn.store.files import reading, write_bytes
+from qunlearn.store.limits import LARGEST, MOST_TENSORS, check_count, parse_json
 
 KEY = "qunlearn"
 HINT = "restore the file from a copy, or make the run again"
@@ -37,7 +38,7 @@ def read_header(path: Path) -> dict[str, Any]:
             "use `qunlearn adopt`."
         )
     try:
-        header = json.loads(text)
+        header = parse_json(text)
         if not isinstance(header, dict):
             raise ValueError
     except (ValueError, RecursionError):
@@ -55,12 +56,28 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _opened(path: Path) -> safe_open:
+    _check_header(path)
     try:
         return safe_open(path, framework="pt")
-    except FileNotFoundError:
-        raise UserError(f"There is no file {str(path)!r}; check the path.") from None
     except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"The file {str(path)!r} is not a whole safetensors file ({error}): {HINT}; a pickled "
-            "checkpoint must be saved anew with safetensors.torch.save_file."
-        ) from None
+        raise _not_whole(path, error) from None
+
+
+def _check_header(path: Path) -> None:
+    """Raise if a header is larger, or names more tensors, than any of ours: before it is parsed."""
+    with reading(path) as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > LARGEST["header"]:
+            raise _not_whole(path, f"its header claims {size:,} bytes")
+        header = file.read(size)
+    try:
+        check_count(header.count(b"{"), "tensors", MOST_TENSORS)
+    except ValueError as error:
+        raise _not_whole(path, error) from None
+
+
+def _not_whole(path: Path, reason: object) -> UserError:
+    return UserError(
+        f"The file {str(path)!r} is not a whole safetensors file ({reason}): {HINT}; a pickled "
+        "checkpoint must be saved anew with safetensors.torch.save_file."
+    )

@@ -13,15 +13,17 @@ import torch
 
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
-from qunlearn.methods.config import ForgetConfig
-from qunlearn.methods.forget import forget_run, settings_of
-from qunlearn.methods.recipe import inherited, recipe_of
+from qunlearn.methods.forget import settings_of
+from qunlearn.runs.forget import forget_run
+from qunlearn.runs.recipe import inherited, recipe_of
+from qunlearn.runs.request import ForgetConfig
+from qunlearn.runs.train import start_digest
 from qunlearn.store.files import as_written
+from qunlearn.store.place import check_reached
 from qunlearn.store.run import AnotherRun, Run
 from qunlearn.study.config import CELLS, TRIALS, CompareConfig, folder_name, variant
 from qunlearn.study.workers import side_by_side
 from qunlearn.training.progress import Progress
-from qunlearn.training.train import start_digest
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class Cell:
         return Run.is_complete(self.path) and Run(self.path).has_predictions
 
     def check(self) -> None:
-        """Raise if there is a finished run of another network or request."""
+        """Raise if a link leads there, or there is a finished run of another network or request."""
+        check_reached(self.path)
         if not Run.is_complete(self.path):
             return
         origin, run = Run.open(self.config.run), Run.open(self.path)
@@ -132,7 +135,7 @@ def start_of(config: CompareConfig, seed: int) -> dict[str, Path]:
 
 def stated(config: ForgetConfig) -> dict[str, Any]:
     """What a run's numbers depend on, but for the network and the request."""
-    method = find_method(config.method_name)
+    method = find_method(config.method)
     start = config.start_from
     usual = inherited(recipe_of(Run.open(config.run)), method, start is not None)
     settings = settings_of(method, usual | config.method_settings).to_dict()

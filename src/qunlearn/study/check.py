@@ -1,40 +1,55 @@
-"""Whether a run, or every run of a comparison, is whole."""
+"""Whether a run, or a comparison with every run in it, is intact."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from qunlearn.errors import UserError
-from qunlearn.store import study
-from qunlearn.store.study import StudyFolder
+from qunlearn.runs.check import check_run, foreign
+from qunlearn.store.lock import check_unlocked
+from qunlearn.store.place import FOLDER, kind_of
+from qunlearn.store.run import PAGE
+from qunlearn.store.study import CONFIG, TABLE, StudyFolder
 from qunlearn.study.config import CELLS, TRIALS
-from qunlearn.training.check import check_run
 
 
 def check_folder(path: Path) -> dict[Path, list[str]]:
     """What is wrong with each run in a folder: the run itself, or the cells of a comparison.
 
-    The comparison itself is among them, for its settings and its table.
+    The comparison itself is among them, for its settings, its table and what else is in it.
     """
-    if not (path / study.CONFIG).is_file():
+    if not path.is_dir() or kind_of(path / CONFIG) is None:
         return {path: check_run(path)}
-    home = path if (path / CELLS).is_dir() else path.parent
-    cells = [
-        cell for kind in (CELLS, TRIALS) for cell in (home / kind).glob("*/*") if cell.is_dir()
+    check_unlocked(path)
+    home = path if kind_of(path / CELLS) else path.parent
+    kinds = [home / kind for kind in (CELLS, TRIALS) if kind_of(home / kind) == FOLDER]
+    methods = [method for kind in kinds for method in _folders(kind)]
+    faults = [
+        *_unreadable(StudyFolder(path)),
+        *foreign(path, (CONFIG, TABLE, PAGE), (CELLS, TRIALS)),
+        *(fault for folder in (*kinds, *methods) for fault in foreign(folder, (), _names(folder))),
     ]
-    return {path: _faults(StudyFolder(path))} | {cell: _checked(cell) for cell in sorted(cells)}
+    cells = [cell for method in methods for cell in _folders(method)]
+    return {path: faults} | {cell: _checked(cell) for cell in sorted(cells)}
 
 
-def _faults(folder: StudyFolder) -> list[str]:
-    faults = []
-    readers: tuple[Callable[[], object], ...] = (lambda: folder.config, lambda: folder.table)
+def _names(folder: Path) -> list[str]:
+    """Methods and cells have names of many kinds; what is no folder is foreign."""
+    return [entry.name for entry in folder.iterdir()]
+
+
+def _folders(path: Path) -> list[Path]:
+    return [entry for entry in sorted(path.iterdir()) if kind_of(entry) == FOLDER]
+
+
+def _unreadable(folder: StudyFolder) -> Iterator[str]:
+    readers: tuple[Callable[[], object], ...] = (lambda: folder.config, folder.sealed_table)
     for read in readers:
         try:
             read()
         except UserError as error:
-            faults.append(str(error))
-    return faults
+            yield str(error)
 
 
 def _checked(cell: Path) -> list[str]:

@@ -10,10 +10,17 @@ from typing import Any
 from qunlearn.data import Split
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
-from qunlearn.methods.config import ForgetConfig
-from qunlearn.methods.forget import asked, request_digest, settings_of
-from qunlearn.methods.recipe import check_start, inherited, recipe_of
+from qunlearn.methods.forget import settings_of
+from qunlearn.runs.data import data_config, located, split_of
+from qunlearn.runs.evaluate import figures
+from qunlearn.runs.forget import asked, request_digest
+from qunlearn.runs.nearby import nearby
+from qunlearn.runs.origin import recorded
+from qunlearn.runs.recipe import check_start, inherited, recipe_of
+from qunlearn.runs.reference import check_test
+from qunlearn.runs.request import ForgetConfig
 from qunlearn.store.files import as_written
+from qunlearn.store.place import named
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
 from qunlearn.study.cells import Cell, Cells, figures_of, run_cells, start_of
@@ -22,7 +29,6 @@ from qunlearn.study.source import Source
 from qunlearn.study.table import Entry, table_of
 from qunlearn.study.tune import need_optuna, tuned
 from qunlearn.study.workers import side_by_side
-from qunlearn.training.evaluate import check_test, data_config, figures, load_data, split_of
 
 
 def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> dict[str, Any]:
@@ -30,20 +36,31 @@ def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> d
 
     Cells are kept in `home`, which comparisons of the same request may share; in `out` by default.
     """
+    origin = recorded(out, config.run, config.origin_digest)
+    config = config.model_copy(update=found_again(config, out) | {"run": origin.path})
     source, given = planned(config)
     cells = Cells(config, home or out, check(config, given))
-    marks = marks_of(cells, given)
-    with StudyFolder.writing(out, config.to_dict()) as folder:
-        table = tabulated(config, cells, marks, given, source)
-        folder.write_table(table)
+    digest = {"origin_digest": origin.info["model_sha256"]}
+    with named(cells.home, out):
+        marks = marks_of(cells, given)
+        with StudyFolder.writing(out, config.to_dict() | digest) as folder:
+            table = tabulated(config, cells, marks, given, source)
+            folder.write_table(table)
     return table
+
+
+def found_again(config: CompareConfig, out: Path) -> dict[str, Path]:
+    """Where other comparisons are now that this one names; what they hold is checked when used."""
+    named = {name: getattr(config, name) for name in ("retrains_from", "settings_from")}
+    return {n: next(nearby(out, path), path) for n, path in named.items() if path is not None}
 
 
 def retrain_all(config: CompareConfig, home: Path) -> None:
     """Make the Retrains of a comparison, and nothing else of it."""
     _, given = planned(config)
-    marks = marks_of(Cells(config, home, check(config, given)), given)
-    list(map(_made, run_cells(marks, config.workers, "retraining")))
+    with named(home):
+        marks = marks_of(Cells(config, home, check(config, given)), given)
+        list(map(_made, run_cells(marks, config.workers, "retraining")))
 
 
 def marks_of(cells: Cells, given: Mapping[str, Mapping[str, Any]]) -> list[Cell]:
@@ -66,7 +83,7 @@ def tabulated(
     retrains = list(map(_made, run_cells(marks, config.workers, "retraining")))
     trials = {name: source.trials[source.row(name)] for name in config.names} if source else {}
     failed: dict[str, str] = {}
-    split = split_of(retrains[0], config.data_dir)
+    split = split_of(retrains[0], config.data_path)
     if config.tune:
         search = partial(tuned, cells, retrains[0], split.whole_classes)
         jobs = [(name, given[name]) for name in config.names]
@@ -97,12 +114,14 @@ def tabulated(
         for cell, run in outcomes
         if isinstance(run, Run) and cell.method not in failed
     ]
+    request = split.requests[-1]
     if len(failed) == len(config.names):
         name, why = next(iter(failed.items()))
         raise Failure(f"Every method failed, and only the Retrains are kept; {name}: {why}")
     return {
-        "request": split.requests[-1].kind,
-        "detail": dict(split.requests[-1].detail),
+        "request": request.kind,
+        "detail": dict(request.detail),
+        **({"retired": len(request.retired)} if request.retired else {}),
         "parts": {part: len(index) for part, index in split.measured().items()},
         "seeds": config.seeds,
         "select": source.select if source else config.select if config.tune else None,
@@ -135,8 +154,13 @@ def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> str:
     """Raise whatever is wrong before anything is made; the digest of the samples asked for."""
     origin = Run.open(config.run)
     origin.check_model()
-    data = load_data(data_config(origin, **config.moved))
-    split = asked(Split.from_json(origin.split, data), config)
+    data, columns = data_config(origin, **config.changed), config.where is not None
+    split = asked(located(origin, data, config.data_path, columns=columns)[1], config)
+    if not split.requests[-1].ids:
+        raise UserError(
+            "There is nothing to compare: none of the samples that are asked for was trained on, "
+            "so that there is nothing to forget; `qunlearn forget` retires them."
+        )
     check_test(split)
     recipe, started = recipe_of(origin), config.retrains_from is not None
     for name, settings in given.items():

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from qunlearn.errors import UserError
 from qunlearn.methods import all_methods, find_method
-from qunlearn.methods.config import OriginConfig, RequestConfig, pairs
+from qunlearn.runs.request import OriginConfig, RequestConfig, pairs
 from qunlearn.training.config import ComputeConfig
 
 Select = Literal["heldout", "oracle"]
@@ -26,7 +26,7 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
 
     methods: str = Field(
         "all",
-        description="Which methods, with commas between, or all; a variant as oeu[alpha=0], "
+        description="Which methods, with commas between, or all; a variant as calibrated[alpha=0], "
         "with semicolons between several settings. Retrain is always there.",
     )
     seeds: int = Field(3, ge=1, description="How many seeds; all forget the same samples.")
@@ -113,8 +113,8 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
 def variant(name: str) -> tuple[str, dict[str, Any]]:
     """A method and the settings that make a variant of it.
 
-    >>> variant("oeu-paper[alpha=0;pairing=once]")
-    ('oeu-paper', {'alpha': '0', 'pairing': 'once'})
+    >>> variant("oeu[alpha=0;pairing=once]")
+    ('oeu', {'alpha': '0', 'pairing': 'once'})
     >>> variant("ft")
     ('ft', {})
     """
@@ -131,8 +131,8 @@ def variant(name: str) -> tuple[str, dict[str, Any]]:
 def folder_name(method: str) -> str:
     """What a method's folder is called; no two methods share one.
 
-    >>> folder_name("oeu-paper[alpha=0;pairing=once]"), folder_name("ft[lr=1e-5]")
-    ('oeu-paper-alpha=0-pairing=once', 'ft-lr=1e-5')
+    >>> folder_name("oeu[alpha=0;pairing=once]"), folder_name("ft[lr=1e-5]")
+    ('oeu-alpha=0-pairing=once', 'ft-lr=1e-5')
     >>> folder_name("my.module:name")
     'my.module-name-3b3743c4'
     """

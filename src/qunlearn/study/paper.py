@@ -17,11 +17,11 @@ NAMES = {
     "l1-sparse": "l1-sparse",
     "SalUn": "salun",
     "Q-MUL": "qmul",
-    "OEU": "oeu-paper",
-    "w/o GOP": "oeu-paper[alpha=0]",
-    "w/o EGU": "oeu-paper[forget_loss=random-label]",
-    "GOP-global": "oeu-paper[granularity=global]",
-    "entropy alone": "oeu-paper[alpha=0;beta=0]",
+    "OEU": "oeu",
+    "w/o GOP": "oeu[alpha=0]",
+    "w/o EGU": "oeu[forget_loss=random-label]",
+    "GOP-global": "oeu[granularity=global]",
+    "entropy alone": "oeu[alpha=0;beta=0]",
 }
 """What the paper calls a method, and what we do."""
 
@@ -38,7 +38,7 @@ def paper_rows() -> tuple[Mapping[str, Any], ...]:
 def printed(dataset: str, model: str, scenario: str) -> dict[str, Mapping[str, Any]]:
     """What the paper's tables have for a network and a request, by method; empty if nothing.
 
-    >>> printed("cifar10", "resnet18", "random 10%")["oeu-paper"]["AG"]
+    >>> printed("cifar10", "resnet18", "random 10%")["oeu"]["AG"]
     0.58
     """
     return {
@@ -53,7 +53,7 @@ def stated(experiment: str, dataset: str, quantizer: str) -> list[Mapping[str, A
     """What the paper's text says of a figure that has no numbers.
 
     >>> [(row["method"], row["value"]) for row in stated("runtime", "cifar100", "lsq+")]
-    [('retrain', 20.0), ('oeu-paper', 3.0)]
+    [('retrain', 20.0), ('oeu', 3.0)]
     """
     asked = (experiment, dataset, quantizer)
     return [

@@ -10,13 +10,15 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from qunlearn.errors import UserError, unknown
+from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.data import load_data
+from qunlearn.runs.train import train_run
+from qunlearn.store.place import named
 from qunlearn.store.run import AnotherRun, Run
 from qunlearn.study.compare import compare_run, planned, retrain_all
 from qunlearn.study.config import CompareConfig, Select
 from qunlearn.study.paper import printed, stated
-from qunlearn.training.config import ComputeConfig, TrainConfig
-from qunlearn.training.evaluate import load_data
-from qunlearn.training.train import train_run
+from qunlearn.training.config import ComputeConfig
 
 IMAGES = 5000
 Scale = Literal["small", "paper"]
@@ -53,10 +55,8 @@ class Scenario:
 
 
 SHARES = ("random 10%", "random 30%", "random 50%")
-ABLATED = (
-    "oeu-paper,oeu-paper[alpha=0],oeu-paper[forget_loss=random-label],oeu-paper[granularity=global]"
-)
-ENTROPY = "oeu-paper[alpha=0;beta=0],qmul,oeu-paper"
+ABLATED = "oeu,oeu[alpha=0],oeu[forget_loss=random-label],oeu[granularity=global]"
+ENTROPY = "oeu[alpha=0;beta=0],qmul,oeu"
 
 EXPERIMENTS: dict[str, tuple[Scenario, ...]] = {
     "main": tuple(Scenario(d, s) for d in ("cifar10", "cifar100") for s in SHARES),
@@ -108,9 +108,12 @@ class ReproduceConfig(ComputeConfig):
         None, description="Only blocks with this in their names, such as cifar10-resnet18."
     )
     data_dir: Path | None = Field(None, description="Where the data sets' files are.")
-    download: bool = Field(False, description="Fetch missing files from their official address.")
+    download: bool = Field(
+        False, description="Fetch missing files from their official address.", exclude=True
+    )
     methods: str | None = Field(
-        None, description="Only these methods, such as oeu,ft; by default all of the experiment."
+        None,
+        description="Only these methods, such as oeu,ft; by default all of the experiment.",
     )
     from_twin: bool = Field(
         False,
@@ -135,6 +138,11 @@ class ReproduceConfig(ComputeConfig):
 
 def reproduce(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
     """Make what is missing of an experiment; each block's table with the paper's, as it is done."""
+    with named(out):
+        yield from _reproduced(config, out)
+
+
+def _reproduced(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
     blocks = chosen(config)
     recipes = [TrainConfig.parse(training(block, config, out)) for block in blocks]
     homes = [out / home_of(block, config) for block in blocks]
@@ -238,8 +246,8 @@ def comparison(
     block: Scenario, config: ReproduceConfig, original: Path, out: Path
 ) -> CompareConfig:
     """What a block asks of its network."""
-    shared = (*ComputeConfig.model_fields, "data_dir", "seeds", "settings_from", "tune", "select")
-    given = {name: getattr(config, name) for name in (*shared, "workers")}
+    shared = (*ComputeConfig.model_fields, "seeds", "settings_from", "tune", "select", "workers")
+    given = {name: getattr(config, name) for name in shared} | {"data_path": config.data_dir}
     settings = {"retrain.epochs": 160} if config.scale == "paper" else {}
     methods = config.methods or block.methods
     own = {"run": original, "methods": methods, "settings": settings, **block.request}

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
-from typing import TypeVar
+from multiprocessing.context import SpawnContext, SpawnProcess
+from pathlib import Path
+from typing import Any, TypeVar
 
+from qunlearn.children import end, safe_children
 from qunlearn.errors import Failure, UserError
+from qunlearn.store.place import named_folders, set_named
 from qunlearn.store.run import made_beside
 
 J = TypeVar("J")
@@ -26,10 +31,13 @@ def side_by_side(
         for job in jobs:
             yield job, _tried(work, job)
         return
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (workers,))
+    context = _Spawning()
+    with safe_children():  # its locks start a process, too
+        pool = ProcessPoolExecutor(workers, context, _begin, (workers, named_folders()))
     with pool:
-        waiting = {pool.submit(_tried, work, job): job for job in jobs}
         try:
+            with safe_children():  # all workers are started by the first job
+                waiting = {pool.submit(_tried, work, job): job for job in jobs}
             for done in as_completed(waiting):
                 yield waiting[done], done.result()
         except BrokenProcessPool:
@@ -38,15 +46,33 @@ def side_by_side(
                 "kept: give the same command again, with fewer --workers."
             ) from None
         except BaseException:
-            for worker in multiprocessing.active_children():
-                worker.terminate()  # what they were at goes on from its checkpoint
+            end(context.started)  # what they were at resumes from its checkpoint
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def _begin(workers: int) -> None:
-    """What a worker does first: it ends when whoever started it does, even by force."""
+class _Spawning(SpawnContext):
+    """Remembers which processes it started: the caller may have others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[SpawnProcess] = []
+
+    def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]
+        """A process to be started."""
+        self.started.append(SpawnProcess(*args, **kwargs))
+        return self.started[-1]
+
+
+def _begin(workers: int, folders: tuple[Path, ...]) -> None:
+    """What a worker does first: it ends when whoever started it does, even by force.
+
+    A signal to all processes of a terminal is answered by that process, which ends its workers.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     made_beside(workers)
+    set_named(folders)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

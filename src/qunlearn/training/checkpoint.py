@@ -1,191 +1,174 @@
-"""A model on disk: its weights, and in the header everything needed to build it again."""
+"""Going on where a run was interrupted: the state of the loop, in one file.
+
+What comes of it is the same, bit for bit, as if nothing had happened: everything that a step
+depends on is in the file, or follows from the settings, the epoch and the step.
+"""
 
 from __future__ import annotations
 
-import base64
-import zlib
+import hashlib
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from qunlearn.errors import UserError
-from qunlearn.models import ModelSpec
-from qunlearn.quant import QuantSpec, quantize
-from qunlearn.store.run import Run
 from qunlearn.store.weights import read_header, read_tensors, write_weights
 
-FORMAT = 1
-LARGEST_MANIFEST = 1 << 28  # bytes, so that a small file cannot fill the memory
+EVERY = 60.0
+"""Seconds after which the state is kept within an epoch, too."""
+
+TABLES = ("model", "momentum", "total", "own")
+"""What the tensors of a checkpoint are: their names begin with one of these."""
+
+SHARE = 0.01
+"""The largest share of the time that goes into keeping it."""
 
 
-@dataclass(frozen=True)
-class Header:
-    """What stands in the header of `model.safetensors`; `split` is the whole manifest."""
+@dataclass
+class State:
+    """Where the loop is, and everything that its next step depends on.
 
-    model: ModelSpec
-    quant: QuantSpec
-    dataset: str
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    Attributes:
+        epoch: The epoch that is under way.
+        step: The next step of it.
+        seconds: The time taken so far.
+        compiled: Whether the quantizers are.
+        rows: What was reported of the epochs before.
+        totals: The sums of what the epoch's steps have reported.
+        own: What the objective remembers within an epoch.
+    """
 
-    split: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The header as plain values."""
-        # Packed, because a header has a limit, and a manifest has a line for each sample.
-        packed = base64.b64encode(zlib.compress(self.split.encode())).decode()
-        return {"format": FORMAT, **asdict(self), "split": packed}
-
-    @classmethod
-    def read(cls, path: Path) -> Header:
-        """The header of the model at `path`, or one sentence about what is wrong with it."""
-        values = read_header(path)
-        if values.get("format") != FORMAT:
-            raise UserError(
-                f"The model {str(path)!r} has format {values.get('format')!r}, this qunlearn reads "
-                f"{FORMAT}; use the version of qunlearn that wrote it."
-            )
-        try:
-            return cls(
-                model=ModelSpec(**values["model"]),
-                quant=QuantSpec.from_dict(values["quant"]),
-                dataset=str(values["dataset"]),
-                classes=tuple(map(str, values["classes"])),
-                mean=tuple(map(float, values["mean"])),
-                std=tuple(map(float, values["std"])),
-                split=_unpacked(values["split"]),
-            )
-        except UserError as error:
-            raise UserError(f"The header of {str(path)!r} is damaged: {error}") from None
-        except (ValueError, TypeError, KeyError, AttributeError, zlib.error):
-            raise UserError(
-                f"The header of {str(path)!r} is damaged; restore the file from a copy."
-            ) from None
+    epoch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    compiled: bool = False
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    totals: dict[str, Tensor] = field(default_factory=dict)
+    own: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-def _unpacked(text: str) -> str:
-    decompressor = zlib.decompressobj()
-    unpacked = decompressor.decompress(base64.b64decode(text, validate=True), LARGEST_MANIFEST)
-    if not decompressor.eof:
-        raise ValueError("the manifest is cut off, or larger than any can be")
-    return unpacked.decode()
-
-
-def save(run: Run, model: nn.Module, header: Header) -> None:
-    """Keep a model in a run, with the manifest of what it was trained on inside the file."""
-    write_weights(run.model_path, model.state_dict(), header.to_dict())
-
-
-def load(path: str | Path, factory: str | None = None) -> nn.Module:
-    """The model of a run folder, in eval mode, with outputs identical to those it was saved with.
+class Checkpointer:
+    """Keeps the state of a loop in a file now and then, and finds it again.
 
     Args:
-        path: The run folder.
-        factory: The `package.module:factory` that built the model, where it was not one of
-            qunlearn's own. A file never decides which code is run: you must say it again.
-
-    Example:
-        >>> model = load("runs/original")  # doctest: +SKIP
+        path: The file.
+        key: What is being made; a file of something else is refused.
     """
-    run = Run.open(Path(path))
-    header = check_manifest(run)
-    spec = spec_of(header, factory, str(path))
-    tensors = tensors_of(run)
-    check_size(spec, tensors, run.model_path)
-    model = quantize(spec.build(), header.quant)
-    load_weights(model, tensors, run.model_path)
-    return model.eval()
 
+    def __init__(self, path: Path, key: str):
+        self.path, self.key = path, key
+        self.seconds_before = 0.0
+        self._claimed = False
+        self._begun = self._last = time.perf_counter()
+        self._spent = self._cost = 0.0
 
-def check_manifest(run: Run) -> Header:
-    """The header of a run's model, if the manifest in it is the run's."""
-    header = Header.read(run.model_path)
-    if header.split != run.split:
-        raise UserError(
-            f"The manifest {str(run.path / 'split.json')!r} is not the one that the model carries; "
-            "restore the file from a copy."
+    def claim(self) -> Checkpointer | None:
+        """Itself for the first loop that asks, None for later ones: those are run again."""
+        claimed, self._claimed = self._claimed, True
+        return None if claimed else self
+
+    def due(self, epoch_ended: bool = False) -> bool:
+        """Whether it is time to keep the state: by the clock, by the epoch and by what it costs."""
+        now = time.perf_counter()
+        if not epoch_ended and now - self._last < EVERY:
+            return False
+        return self._spent + self._cost <= SHARE * (now - self._begun)
+
+    def save(
+        self, state: State, model: nn.Module, optimizer: torch.optim.Optimizer, fabric: Fabric
+    ) -> None:
+        """Write the state, in place of the one before."""
+        started = time.perf_counter()
+        momenta = {
+            str(i): optimizer.state[p]["momentum_buffer"]
+            for i, p in enumerate(_parameters(optimizer))
+            if optimizer.state[p].get("momentum_buffer") is not None
+        }
+        tables = dict(
+            zip(TABLES, (model.state_dict(), momenta, state.totals, state.own), strict=True)
         )
-    return header
+        tensors = {f"{t}/{name}": v for t, table in tables.items() for name, v in table.items()}
+        plain = {
+            "epoch": state.epoch,
+            "step": state.step,
+            "seconds": state.seconds,
+            "compiled": state.compiled,
+            "rows": state.rows,
+        }
+        # A state that has gone wrong is no state to go on from: the one before stays.
+        if all(torch.isfinite(v).all() for v in tensors.values() if v.is_floating_point()):
+            header = {"key": self.key, "threads": torch.get_num_threads(), "state": plain}
+            header["precision"] = fabric._precision.state_dict()
+            write_weights(self.path, tensors, {**header, "sum": digest(tensors, header)})
+        self._last = time.perf_counter()
+        self._cost = self._last - started
+        self._spent += self._cost
 
-
-def tensors_of(run: Run) -> dict[str, Tensor]:
-    """The weights of a run, checked against the checksum that was taken when it was finished."""
-    run.check_model()
-    return read_tensors(run.model_path)
-
-
-def spec_of(header: Header, factory: str | None, where: str) -> ModelSpec:
-    """How to build a header's network; a factory must have been named by the user."""
-    spec = header.model
-    if spec.is_factory:
-        if factory is None:
+    def restore(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, fabric: Fabric
+    ) -> State | None:
+        """Put everything back as it was kept, and say where that is; None if nothing was."""
+        if not self.path.exists():
+            return None
+        damaged = UserError(
+            f"The checkpoint {str(self.path)!r} is damaged; delete it, and --resume begins the run "
+            "from its start."
+        )
+        try:
+            header, tensors = read_header(self.path), read_tensors(self.path)
+        except UserError:
+            raise damaged from None
+        if header.pop("sum", None) != digest(tensors, header):
+            raise damaged
+        if header["key"] != self.key:
             raise UserError(
-                f"The model of {where!r} was built by {spec.name!r}; to allow running that code, "
-                f"say so with --model {spec.name} (in Python: factory={spec.name!r})."
+                f"The checkpoint {str(self.path)!r} is of something else than is to be made now: "
+                "other settings, data or network, or an earlier version of the method; restore "
+                "those, or begin anew without it."
             )
-        spec = replace(spec, name=factory)
-    return spec
+        tables: dict[str, dict[str, Tensor]] = {name: {} for name in TABLES}
+        for name, tensor in tensors.items():
+            table, _, rest = name.partition("/")
+            tables[table][rest] = tensor.to(fabric.device)
+        # The number of threads decides in which order sums are taken, and so their last bits.
+        torch.set_num_threads(header["threads"])
+        model.load_state_dict(tables["model"])
+        for i, parameter in enumerate(_parameters(optimizer)):
+            if str(i) in tables["momentum"]:
+                # Laid out in memory as the parameter is.
+                momentum = torch.empty_like(parameter).copy_(tables["momentum"][str(i)])
+                optimizer.state[parameter]["momentum_buffer"] = momentum
+        fabric._precision.load_state_dict(header["precision"])
+        state = State(**header["state"], totals=tables["total"], own=tables["own"])
+        self.seconds_before = state.seconds
+        return state
 
 
-def check_size(spec: ModelSpec, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Raise if a file's header asks for a larger network than the file has weights for.
-
-    Asked before the network is built, or a small file could fill the memory.
-    """
-    if spec.is_factory:
-        return  # code that the user named decides what it builds
-    with torch.device("meta"):  # shapes without memory
-        wanted = sum(p.numel() for p in spec.build().parameters())
-    if wanted > sum(tensor.numel() for tensor in tensors.values()):
-        raise _misfit(path, f"a network of {wanted:,} weights is described, and fewer are there")
+def fingerprint(model: nn.Module, *rest: object) -> str:
+    """What is being made, in one word: from these weights, with these settings and samples."""
+    return digest(model.state_dict(), *rest)
 
 
-def is_quantized(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a state dict is that of a quantized model."""
-    return any(name.endswith("_quantizer.initialised") for name in tensors)
+def digest(tensors: Mapping[str, Tensor], *rest: object) -> str:
+    """The SHA-256 of tensors by their names, and of whatever else."""
+    made = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        made.update(f"{name} {list(tensor.shape)} {tensor.dtype}".encode())
+        made.update(_bytes(tensor))
+    for value in rest:
+        made.update(_bytes(value) if isinstance(value, Tensor) else repr(value).encode())
+    return made.hexdigest()
 
 
-def model_with(
-    spec: ModelSpec, quant: QuantSpec, tensors: Mapping[str, Tensor], path: Path
-) -> nn.Module:
-    """The model with a state dict in it: of the full-precision model, or of the quantized one."""
-    model = spec.build()
-    if is_quantized(tensors):
-        if quant.full_precision:
-            raise UserError(
-                f"The weights in {str(path)!r} are quantized; say how with --weight-bits, "
-                "--act-bits and --quantizer."
-            )
-        model = quantize(model, quant)
-        load_weights(model, tensors, path)
-        return model
-    load_weights(model, tensors, path)
-    return quantize(model, quant)
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
 
 
-def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Load a state dict, every tensor of it and nothing else, or say what does not fit."""
-    wanted = model.state_dict()
-    for name, tensor in tensors.items():
-        if name not in wanted:
-            raise _misfit(path, f"it has {name!r}, which the model does not")
-        if tensor.shape != wanted[name].shape:
-            raise _misfit(path, f"{name!r} is {list(tensor.shape)}, not {list(wanted[name].shape)}")
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise _misfit(path, f"{name!r} has NaN or infinite values")
-    missing = next((name for name in wanted if name not in tensors), None)
-    if missing is not None:
-        raise _misfit(path, f"it lacks {missing!r}")
-    model.load_state_dict(dict(tensors))
-
-
-def _misfit(path: Path, reason: str) -> UserError:
-    return UserError(
-        f"The weights in {str(path)!r} do not fit the model: {reason}; "
-        "use the file and the model that belong together."
-    )
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
+import tempfile
+import time
 import warnings
+from pathlib import Path
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from lightning_fabric.strategies.ddp import DDPStrategy
 
+from qunlearn.children import safe_children
 from qunlearn.errors import UserError, unknown
 from qunlearn.quant import why_not
 from qunlearn.training import precision
@@ -23,10 +32,57 @@ warnings.filterwarnings("ignore", message="Grad strides do not match bucket view
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 
 
+class Processes(DDPStrategy):
+    """Several processes. Those of one machine meet in a file and talk over its loopback interface.
+
+    By default torch listens on every interface, and takes orders from whoever connects.
+    """
+
+    meeting = ""
+    """The file, if all processes are started here; others' launchers bring their own address."""
+
+    def __init__(self) -> None:
+        super().__init__(start_method="spawn")
+
+    @property
+    def started_here(self) -> bool:
+        """Whether this process starts the others, and neither torchrun nor a cluster does."""
+        environment = self.cluster_environment
+        return (
+            isinstance(environment, LightningEnvironment)
+            and not environment.creates_processes_externally
+        )
+
+    def _setup_distributed(self) -> None:
+        if self.meeting:
+            loopback = next((n for _, n in socket.if_nameindex() if n in ("lo", "lo0")), None)
+            if loopback:
+                os.environ |= {"GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback}
+            self._set_world_ranks()
+            torch.distributed.init_process_group(
+                self._get_process_group_backend(),
+                init_method=f"file://{self.meeting}",
+                rank=self.global_rank,
+                world_size=self.world_size,
+                timeout=self._timeout,
+                device_id=None if self.root_device.type == "cpu" else self.root_device,
+            )
+        super()._setup_distributed()  # which leaves processes alone that are connected
+
+
 class Machine(Fabric):
     """A Fabric that also knows whether to compile the quantizers: auto, on or off."""
 
     compile = "auto"
+
+    def launch(self, *args: Any, **kwargs: Any) -> Any:
+        """Call a function in each of the processes; none outlives this call."""
+        strategy = self.strategy
+        if not (isinstance(strategy, Processes) and strategy.started_here):
+            return super().launch(*args, **kwargs)
+        with tempfile.TemporaryDirectory(prefix="qunlearn-") as folder, safe_children():
+            strategy.meeting = str(Path(folder, "meeting"))
+            return super().launch(*args, **kwargs)
 
 
 def make_fabric(config: ComputeConfig) -> Machine:
@@ -60,7 +116,7 @@ def make_fabric(config: ComputeConfig) -> Machine:
             accelerator=accelerator,
             devices=config.devices,
             precision=precision.FABRIC_PRECISION[config.precision],
-            strategy="ddp_spawn" if config.devices > 1 else "auto",
+            strategy=Processes() if config.devices > 1 else "auto",
         )
     fabric.compile = config.compile
     return fabric
@@ -68,6 +124,10 @@ def make_fabric(config: ComputeConfig) -> Machine:
 
 LARGE = 3e7
 """How many input values (images times their size) a run must read to count as long."""
+
+
+NOTICED = 3.0
+"""Seconds of waiting for a compiler that somebody would like to know the reason of."""
 
 
 def compiles(fabric: Fabric, values: float) -> bool:
@@ -79,8 +139,10 @@ def compiles(fabric: Fabric, values: float) -> bool:
     short = wanted == "auto" and values < LARGE
     if wanted == "off" or (short and fabric.device.type != "cpu"):
         return False
+    started = time.monotonic()
     reason = why_not()
-    if reason and not short and fabric.is_global_zero:
+    waited = time.monotonic() - started > NOTICED
+    if reason and (waited or not short) and fabric.is_global_zero:
         warnings.warn(
             f"The quantizers are not compiled, which costs time but changes nothing else: {reason}",
             stacklevel=2,

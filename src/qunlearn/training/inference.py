@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from qunlearn.data import ImageData
 from qunlearn.errors import UserError
 from qunlearn.quant import Quantizer, fused, rounding_once, why_not
-from qunlearn.training.loop import fastest_layout
+from qunlearn.training.objective import fastest_layout
 
 
 @contextmanager
@@ -43,8 +43,9 @@ def scoring(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
         found: Tensor = model(images.to(device, memory_format=layout))
         return found.float().cpu()
 
-    # What is rounded is the same to the last bit, compiled or not.
-    compiled = device.type == "cpu" and why_not() is None
+    # What is rounded is the same to the last bit, compiled or not; in full precision nothing is.
+    low_bit = any(isinstance(module, Quantizer) for module in model.modules())
+    compiled = low_bit and device.type == "cpu" and why_not() is None
     with torch.inference_mode(), evaluating(model), rounding_once(), fused(compiled):
         yield logits
 

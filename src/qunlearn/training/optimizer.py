@@ -11,7 +11,7 @@ from qunlearn.quant import Quantizer
 from qunlearn.training.config import OptimizerConfig
 
 LARGEST_CHANGE = 0.025
-"""The relative change of a scale per step, under a steady pull, that its gradient is clipped to."""
+"""Maximum relative change of a scale per step under a constant gradient; see `largest_change`."""
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
@@ -40,18 +40,31 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.SGD
     return optimizer
 
 
+def largest_change(momentum: float) -> float:
+    """The relative change per step that a scale's gradient is clipped to.
+
+    Under a constant gradient momentum m multiplies the learning rate by `1/(1-m)`, which the clip
+    accounts for, and responds late: a scale p that shrinks by a share c of itself per step follows
+    `p'' = (1 + m - c(1-m)) p' - m p`. It stays positive as long as the roots are real, which is
+    `c ≤ (1-√m)/(1+√m)`: 0.026 for m = 0.9, but 0.0025 for m = 0.99.
+
+    Example:
+        >>> largest_change(0.9), round(largest_change(0.99), 5)
+        (0.025, 0.00239)
+    """
+    root = math.sqrt(momentum)
+    return min(LARGEST_CHANGE, 0.95 * (1 - root) / (1 + root))
+
+
 @torch.no_grad()
 def _hold_back(quantizers: list[Quantizer], optimizer: torch.optim.SGD) -> None:
-    """Clip the quantizers' gradients, so that no pull carries a scale through zero.
+    """Clip the quantizers' gradients, so that no scale crosses zero.
 
-    The loss is far from linear in a scale: early in training, at a rate that suits the weights, one
-    step can carry an 8-bit scale through zero, and the network never comes back. Under a steady
-    pull momentum m multiplies the rate by `1/(1-m)`, which the clip counts in, and answers late: a
-    scale that shrinks by a share c of itself per step stays positive as long as
-    `c ≤ (1-√m)/(1+√m)`, which is 0.026 for the usual m = 0.9.
+    The loss is far from linear in a scale: early in training, at a learning rate that suits the
+    weights, one step can carry an 8-bit scale through zero, and the network never recovers.
     """
     group = optimizer.param_groups[0]
-    rate = group["lr"] / (1 - group["momentum"])
+    rate = group.get(PEAK, group["lr"]) / (1 - group["momentum"])
     if not rate:
         return
     gradients, limits = [], []
@@ -62,9 +75,28 @@ def _hold_back(quantizers: list[Quantizer], optimizer: torch.optim.SGD) -> None:
                 gradients.append(gradient)
                 limits.append(size.detach().abs())
     if gradients:
-        limits = list(torch._foreach_mul(limits, LARGEST_CHANGE / rate))
+        limits = list(torch._foreach_mul(limits, largest_change(group["momentum"]) / rate))
         torch._foreach_minimum_(gradients, limits)
         torch._foreach_maximum_(gradients, list(torch._foreach_neg(limits)))
+
+
+PEAK = "peak"
+"""The highest rate that velocity of now may be applied with, in an optimizer's groups."""
+
+
+def set_rate(
+    optimizer: torch.optim.Optimizer, config: OptimizerConfig, steps: int, epoch: int, step: int
+) -> None:
+    """Set the learning rate of one step.
+
+    During warm-up the rate rises, and velocity is applied with later rates than it was gathered at:
+    up to the peak, by which the scales' gradients are then clipped.
+    """
+    rate = learning_rate(config, steps, epoch, step)
+    warming = epoch + step / steps < config.warmup
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+        group[PEAK] = config.lr if warming else rate
 
 
 def learning_rate(config: OptimizerConfig, steps: int, epoch: int, step: int) -> float:

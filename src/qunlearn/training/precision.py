@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from functools import cache
 from typing import Any
 
+from qunlearn.children import run_python
 from qunlearn.errors import UserError
 from qunlearn.training.config import ComputeConfig
 
@@ -47,9 +46,7 @@ def check(config: ComputeConfig, device: str) -> None:
 @cache
 def probe(device: str, kind: str) -> str | None:
     """Train one step in a child process; what went wrong, or None."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, device, kind], capture_output=True, text=True, timeout=300
-    )
+    done = run_python(PROBE, device, kind, timeout=300)
     if done.returncode == 0:
         return None
     if done.returncode < 0:

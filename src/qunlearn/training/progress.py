@@ -1,8 +1,9 @@
-"""A progress bar for people; nothing at all when the output is piped."""
+"""Progress for people: a bar on a terminal, a line a minute where the output is piped."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -18,25 +19,65 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
+from qunlearn.characters import plain
+from qunlearn.dates import utc
+
+EVERY = 60.0
+"""Seconds between two lines, and before the first: short work prints none."""
+
 
 def _bar(shown: bool, *columns: ProgressColumn) -> Bar:
     """A bar on standard error that is silent where nobody watches."""
     return Bar(*columns, console=Console(stderr=True), disable=not (shown and sys.stderr.isatty()))
 
 
+class Lines:
+    """Lines on standard error where that is no terminal: title, done and total, expected end."""
+
+    _printed = 0.0
+    """When this process printed its last line, whichever work that was about."""
+
+    def __init__(self, title: str, shown: bool = True):
+        self._title = plain(title)
+        self._shown = shown and not sys.stderr.isatty()
+        self._began = time.monotonic()
+        self._first: tuple[float, int] | None = None
+
+    def tell(self, done: int, total: int | None) -> None:
+        """Print a line if one is due; the pace is that since the first call."""
+        if not self._shown:
+            return
+        now = time.monotonic()
+        then, before = self._first = self._first or (now, done)
+        if now - max(self._began, Lines._printed) < EVERY:
+            return
+        Lines._printed = now
+        line = f"{self._title}: {done:,}" + (f" of {total:,}" if total else "")
+        if total and done > before:
+            left = (now - then) * (total - done) / (done - before)
+            line += f", expected to end at {utc(time.time() + left)}"
+        print(line, file=sys.stderr, flush=True)
+
+
 @contextmanager
 def downloading() -> Iterator[Callable[[int, int | None], None]]:
-    """A bar for downloads; gives what `load_dataset` wants as `progress`."""
+    """A bar, or lines, for downloads; gives what `load_dataset` wants as `progress`."""
     bar = _bar(
         True, TextColumn("downloading"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
     )
     task = bar.add_task("", total=None, visible=False)
+    lines = Lines("downloading, in bytes")
+
+    def show(done: int, total: int | None) -> None:
+        bar.update(task, completed=done, total=total, visible=True)
+        lines.tell(done, total)
+
     with bar:
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+        yield show
 
 
 class Progress:
-    """One bar on standard error, with numbers beside it and the time left."""
+    """One bar on standard error, with numbers beside it and the time left; or lines."""
 
     def __init__(self, title: str, total: int, shown: bool = True):
         self._bar = _bar(
@@ -47,7 +88,9 @@ class Progress:
             TextColumn("{task.fields[numbers]}"),
             TimeRemainingColumn(),
         )
-        self._task = self._bar.add_task(title, total=total, numbers="")
+        self._task = self._bar.add_task(plain(title), total=total, numbers="")
+        self._lines = Lines(title, shown)
+        self._done, self._total = 0, total
 
     def __enter__(self) -> Progress:
         self._bar.start()
@@ -63,7 +106,9 @@ class Progress:
 
     def advance(self, steps: int = 1) -> None:
         """So many steps are done."""
+        self._done += steps
         self._bar.advance(self._task, steps)
+        self._lines.tell(self._done, self._total)
 
     def show(self, numbers: Mapping[str, float]) -> None:
         """Put numbers beside the bar."""

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -70,6 +71,7 @@ OPENAT(openat64)
 BY_FD(ssize_t, read, AND void *to AND size_t size, AND to AND size)
 BY_FD(ssize_t, write, AND const void *from AND size_t size, AND from AND size)
 BY_FD(ssize_t, writev, AND const struct iovec *from AND int count, AND from AND count)
+BY_FD(int, flock, AND int operation, AND operation)
 BY_FD(int, fchmod, AND mode_t mode, AND mode)
 BY_FD(int, ftruncate64, AND off64_t size, AND size)
 BY_PATH(chmod, AND mode_t mode, AND mode)
@@ -78,6 +80,7 @@ BY_PATH(unlink, , )
 BY_PATH(rmdir, , )
 BY_PATH(mkdir, AND mode_t mode, AND mode)
 BY_AT(fchmodat, AND mode_t mode AND int flags, AND mode AND flags)
+BY_AT(renameat, AND int other AND const char *to, AND other AND to)
 BY_AT(unlinkat, AND int flags, AND flags)
 BY_AT(mkdirat, AND mode_t mode, AND mode)
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from qunlearn.data.dataset import Augmentation, ImageData
+from qunlearn.data.sources.catalogue import Catalogue
+from qunlearn.data.sources.decode import Bytes, check_inside, decode
 from qunlearn.data.sources.locate import Archive, locate
 from qunlearn.data.sources.registry import SourceOptions, sources
 from qunlearn.errors import UserError
 from qunlearn.store.files import read
 
+BLOCK = 1000  # records that are read at a time
 PIXELS = 3 * 32 * 32
 CIFAR10_CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
@@ -87,38 +92,32 @@ def _load(layout: _Layout, options: SourceOptions) -> ImageData:
         wanted=lambda path: path in layout.files or path in layout.names,
     )
     folder = locate(layout.name, options, archive, tuple(layout.files))
-    count = sum(layout.files.values())
-    images = np.empty((count, PIXELS), dtype=np.uint8)
-    labels = np.empty((count, layout.label_bytes), dtype=np.uint8)
-    start = 0
-    for name, records in layout.files.items():
-        rows = _records(folder / name, records, layout)
-        images[start : start + records] = rows[:, layout.label_bytes :]
-        labels[start : start + records] = rows[:, : layout.label_bytes]
-        start += records
+    check_inside(folder, *(folder / name for name in (*layout.files, *layout.names)))
+    labels = np.concatenate([_labels(folder / name, layout) for name in layout.files])
     parts = {"train": sum(layout.train.values()), "test": sum(layout.test.values())}
     names = [
         _names(folder / name, size) for name, size in zip(layout.names, layout.sizes, strict=True)
     ]
     coarse = {"coarse": tuple(names[0][label] for label in labels[:, 0].tolist())}
-    return ImageData(
+    catalogue = Catalogue(
         name=layout.name,
-        images=torch.from_numpy(images.reshape(count, 3, 32, 32)),
         labels=torch.from_numpy(labels[:, -1].astype(np.int64)),
-        ids=tuple(f"{part}/{number}" for part, size in parts.items() for number in range(size)),
-        is_test=torch.arange(count) >= parts["train"],
+        ids=[f"{part}/{number}" for part, size in parts.items() for number in range(size)],
+        is_test=torch.arange(len(labels)) >= parts["train"],
         classes=names[-1],
-        mean=layout.mean,
-        std=layout.std,
-        augmentation=Augmentation(crop=4, flip=True),
         metadata=coarse if layout.label_bytes == 2 else {},
     )
+    wanted = catalogue.wanted(options)
+    files = [folder / name for name in layout.files]
+    blocks = _images(files, layout, wanted)
+    images, _ = decode(layout.name, options, wanted, (3, 32, 32), blocks, folder, files)
+    augmentation = Augmentation(crop=4, flip=True)
+    return catalogue.data(wanted, images, layout.mean, layout.std, augmentation)
 
 
-def _records(
-    path: Path, count: int, layout: _Layout
-) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    width = layout.label_bytes + PIXELS
+def _labels(path: Path, layout: _Layout) -> Bytes:
+    """The label bytes of each record of a file."""
+    count, width = layout.files[path.name], layout.label_bytes + PIXELS
     expected, size = count * width, path.stat().st_size
     if size != expected:
         fault = "truncated" if size < expected else "not the official binary version"
@@ -126,18 +125,36 @@ def _records(
             f"The file {str(path)!r} is {fault}: it has {size:,} bytes instead of {expected:,}; "
             f"unpack it again from {layout.archive}, or delete it and use --download."
         )
-    try:
-        rows = np.fromfile(path, dtype=np.uint8).reshape(count, width)
-    except OSError as error:
-        raise UserError(f"The file {str(path)!r} cannot be read: {error}.") from None
-    bad = (rows[:, : layout.label_bytes] >= np.array(layout.sizes)).any(axis=1)
+    rows = [block[:, : layout.label_bytes].copy() for block in _records(path, layout)]
+    labels = np.concatenate(rows)
+    bad = (labels >= np.array(layout.sizes)).any(axis=1)
     if bad.any():
         record = int(bad.argmax())
         raise UserError(
             f"The file {str(path)!r} is corrupt: record {record} has the label "
-            f"{rows[record, : layout.label_bytes].tolist()}; unpack it again from {layout.archive}."
+            f"{labels[record].tolist()}; unpack it again from {layout.archive}."
         )
-    return rows
+    return labels
+
+
+def _images(files: Sequence[Path], layout: _Layout, wanted: Tensor) -> Iterator[Bytes]:
+    first = 0
+    for path in files:
+        for block in _records(path, layout):
+            rows = wanted[(wanted >= first) & (wanted < first + len(block))] - first
+            yield block[rows.numpy(), layout.label_bytes :].reshape(-1, 3, 32, 32)
+            first += len(block)
+
+
+def _records(path: Path, layout: _Layout) -> Iterator[Bytes]:
+    """The records of a file, some at a time."""
+    width = layout.label_bytes + PIXELS
+    try:
+        with path.open("rb") as file:
+            while content := file.read(BLOCK * width):
+                yield np.frombuffer(content, dtype=np.uint8).reshape(-1, width)
+    except (OSError, ValueError) as error:
+        raise UserError(f"The file {str(path)!r} cannot be read: {error}.") from None
 
 
 def _names(path: Path, count: int) -> tuple[str, ...]:

@@ -15,22 +15,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from qunlearn.data.arrays import EIGHT_BIT
+from qunlearn.data.samples import EIGHT_BIT
 from qunlearn.data.sources.registry import SourceOptions
 from qunlearn.errors import UserError
 from qunlearn.store.cache import drop_cache, memory_mapped
 
 Bytes = NDArray[np.uint8]
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
-FORMAT = 1  # of the cache: another number makes older ones stale
+FORMAT = 2  # of the cache: another number makes older ones stale
 MOST_PIXELS = 1 << 26  # of one image: a small file can claim to be enormous
 
 
 def decode(
     name: str,
     options: SourceOptions,
-    shape: tuple[int, int, int, int],
-    rows: Iterable[Bytes],
+    wanted: Tensor,
+    image: tuple[int, int, int],
+    blocks: Iterable[Bytes],
     origin: Path,
     files: Sequence[Path],
     notes: Callable[[], Any] = lambda: None,
@@ -40,22 +41,31 @@ def decode(
     Args:
         name: Of the data set.
         options: Say how much memory may be used, and where the cache is.
-        shape: Of all images.
-        rows: The images in blocks, in order; read one by one, and not at all if they are cached.
+        wanted: The numbers of the images among all that the files hold.
+        image: The shape of each.
+        blocks: The wanted images in order; read one by one, and not at all if they are cached.
         origin: The folder that they come from.
-        files: What the images are made of; the cache is stale when one of them changes.
+        files: All that the set is made of; the cache is stale when one of them changes.
         notes: What else was learned from the images, once all are read.
     """
     folder = options.cache_dir / "images"
     place = hashlib.blake2b(os.fsencode(origin.resolve()), digest_size=8).hexdigest()
+    base = f"{name}-{place}"
+    shape = (len(wanted), *image)
     if math.prod(shape) > options.memory_budget:
-        key = _key(files, shape)
-        array, kept = memory_mapped(folder, f"{name}-{place}", key, shape, rows, notes)
+        _drop_stale(folder, base, files)
+        which = hashlib.blake2b(wanted.numpy().tobytes(), digest_size=8)
+        which.update(repr(shape).encode())
+        part = "" if options.subset is None else "-subset"
+        key = f"{_state(files)}-{which.hexdigest()}"
+        array, kept = memory_mapped(folder, base + part, key, shape, blocks, notes)
         return torch.from_numpy(array), kept
     # What was erased from the folder must not live on in a cache of its larger days.
-    drop_cache(folder, f"{name}-{place}")
+    if options.subset is None:
+        drop_cache(folder, base)
+    _drop_stale(folder, base, files)
     array, start = np.empty(shape, dtype=np.uint8), 0
-    for block in rows:
+    for block in blocks:
         array[start : start + len(block)] = block
         start += len(block)
     return torch.from_numpy(array), notes()
@@ -119,12 +129,20 @@ def _open(file: Path) -> Any:
 
 
 def check_inside(base: Path, *paths: Path) -> None:
-    """Refuse a link that leads out of the data set's folder, to files that nobody meant."""
+    """Refuse what is no regular file or folder, or lies outside of the data set's folder.
+
+    Links may lead to files that nobody meant. Of folders that the paths lie in only `base` is
+    trusted, so each folder is to be checked before what is in it.
+    """
     for path in paths:
         if path.is_symlink() and not path.resolve().is_relative_to(base.resolve()):
             raise UserError(
                 f"{str(path)!r} is a link that leads out of {str(base)!r}; put what it leads to in "
                 "its place, or remove it."
+            )
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UserError(
+                f"{str(path)!r} is a pipe, a socket or a device, not a regular file; remove it."
             )
 
 
@@ -141,10 +159,29 @@ def _damaged(file: Path, error: BaseException) -> UserError:
     return UserError(f"The image {str(file)!r} cannot be read ({error}); restore or remove it.")
 
 
-def _key(files: Sequence[Path], shape: tuple[int, ...]) -> str:
-    """Changes with the name, the size or the time of change of any file."""
-    digest = hashlib.blake2b(repr((FORMAT, shape)).encode(), digest_size=16)
+def safe_name(name: str) -> str:
+    """A name that can be part of a file's name in the cache."""
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in name[:100]) or "data"
+
+
+def _drop_stale(folder: Path, base: str, files: Sequence[Path]) -> None:
+    """Delete what was cached of files that have changed, be it of all images or of a subset."""
+    cached = {path.name.rpartition(".")[0] for path in folder.glob(f"{base}*")}
+    if cached:
+        state = _state(files)
+        for name in cached:
+            if name.partition(".")[2].partition("-")[0] != state:
+                drop_cache(folder, name)
+
+
+def _state(files: Sequence[Path]) -> str:
+    """Changes with every change of a file, of which its times and its inode tell.
+
+    A program can set the time of modification, but not that of the last change of whatever kind.
+    """
+    digest = hashlib.blake2b(str(FORMAT).encode(), digest_size=16)
     for file in files:
-        state = file.stat()
-        digest.update(os.fsencode(f"{file}|{state.st_size}|{state.st_mtime_ns}\n"))
+        now = file.stat()
+        times = f"{now.st_mtime_ns}|{now.st_ctime_ns}"
+        digest.update(os.fsencode(f"{file}|{now.st_ino}|{now.st_size}|{times}\n"))
     return digest.hexdigest()

@@ -17,7 +17,9 @@ def digits(options: SourceOptions) -> ImageData:
     from sklearn.datasets import load_digits
 
     if options.data_dir is not None or options.download:
-        raise UserError("The digits come with scikit-learn; leave out --data-dir and --download.")
+        raise UserError(
+            "The digits come with scikit-learn; leave out --data-dir, --data and --download."
+        )
 
     table = load_digits()
     labels = np.asarray(table.target)

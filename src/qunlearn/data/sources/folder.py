@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from qunlearn.data.dataset import Augmentation, ImageData
-from qunlearn.data.sources.decode import Bytes, check_inside, decode, decode_files, size_of
+from qunlearn.data.sources.catalogue import Catalogue
+from qunlearn.data.sources.decode import check_inside, decode, decode_files, safe_name, size_of
+from qunlearn.data.sources.moments import Moments
 from qunlearn.data.sources.registry import SourceOptions, sources
 from qunlearn.errors import UserError
 
@@ -32,27 +32,25 @@ def folder(options: SourceOptions) -> ImageData:
     if not base.is_dir():
         raise UserError(f"There is no folder {str(base)!r}; check the path.")
     samples, classes = _samples(base)
-    files = [file for _, _, file in samples]
-    is_test = torch.tensor([part == "test" for part, _, _ in samples])
-    size = _size(files[0], options.image_size)
-    train = (~is_test).tolist()
-    moments = _Moments()
-    rows = moments.of(decode_files(files, size, options.image_size is not None), train)
-    shape = (len(files), 3, *size)
-    images, (mean, std) = decode(
-        _safe(base.name), options, shape, rows, base, files, moments.result
-    )
-    return ImageData(
+    catalogue = Catalogue(
         name=base.resolve().name,
-        images=images,
         labels=torch.tensor([label for _, label, _ in samples]),
-        ids=tuple(_id(base, part, file) for part, _, file in samples),
-        is_test=is_test,
+        ids=[_id(base, part, file) for part, _, file in samples],
+        is_test=torch.tensor([part == "test" for part, _, _ in samples]),
         classes=classes,
-        mean=tuple(mean),
-        std=tuple(std),
-        augmentation=Augmentation(crop=max(1, min(size) // 8), flip=True),
     )
+    wanted = catalogue.wanted(options)
+    files = [file for _, _, file in samples]
+    chosen = [files[row] for row in wanted.tolist()]
+    size = _size(chosen[0], options.image_size)
+    moments = Moments(channels=3)
+    blocks = decode_files(chosen, size, resize=options.image_size is not None)
+    counted = moments.of(blocks, ~catalogue.is_test[wanted])
+    images, (mean, std) = decode(
+        safe_name(base.name), options, wanted, (3, *size), counted, base, files, moments.result
+    )
+    augmentation = Augmentation(crop=max(1, min(size) // 8), flip=True)
+    return catalogue.data(wanted, images, mean, std, augmentation)
 
 
 def _samples(base: Path) -> tuple[list[tuple[str, int, Path]], tuple[str, ...]]:
@@ -118,32 +116,3 @@ def _size(first: Path, asked: int | None) -> tuple[int, int]:
     if not 1 <= asked <= LARGEST_SIDE:
         raise UserError(f"The image size is {asked}; choose one from 1 to {LARGEST_SIDE} pixels.")
     return asked, asked
-
-
-def _safe(name: str) -> str:
-    return "".join(c if c.isascii() and c.isalnum() else "-" for c in name) or "folder"
-
-
-class _Moments:
-    """Mean and standard deviation of the training images, gathered while they pass."""
-
-    def __init__(self) -> None:
-        self.pixels = 0
-        self.total = np.zeros(3, dtype=np.int64)
-        self.square = np.zeros(3, dtype=np.int64)
-
-    def of(self, rows: Iterable[Bytes], counted: Iterable[bool]) -> Iterator[Bytes]:
-        for row, count in zip(rows, counted, strict=True):
-            if count:
-                values = row[0].reshape(3, -1).astype(np.int64)
-                self.pixels += values.shape[1]
-                self.total += values.sum(axis=1)
-                self.square += (values**2).sum(axis=1)
-            yield row
-
-    def result(self) -> tuple[list[float], list[float]]:
-        mean = self.total / self.pixels
-        variance = np.maximum(self.square / self.pixels - mean**2, 0)
-        std = np.sqrt(variance)
-        # A channel without contrast has nothing to be scaled.
-        return (mean / 255).tolist(), np.where(std > 1e-6, std / 255, 1.0).tolist()

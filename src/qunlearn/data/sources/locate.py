@@ -64,14 +64,14 @@ def locate(
     if options.data_dir is None:
         raise UserError(
             f"The data set {name!r} needs files: name their folder with --data-dir DIR, or fetch "
-            "them from the official address with --download."
+            "them from the official address with `qunlearn train --download`."
         )
     # Report on the folder that has some of the files, if one does.
     near = [place for place in places if any((place / file).exists() for file in needed)]
     place = near[0] if near else base
     raise UserError(
         f"The data set {name!r} lacks {_missing(place, needed)!r} in {str(place)!r}; correct "
-        "--data-dir, put it there, or use --download."
+        "--data-dir, put it there, or fetch it with `qunlearn train --download`."
     )
 
 

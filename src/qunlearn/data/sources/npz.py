@@ -2,87 +2,183 @@
 
 from __future__ import annotations
 
-import math
-import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from qunlearn.data.arrays import as_image_data
+from qunlearn.data.arrays import Data, checked_augmentation
 from qunlearn.data.dataset import ImageData
-from qunlearn.data.memory import check_unpacked
+from qunlearn.data.samples import LAYOUTS, Array, channels_first, check_pixels
+from qunlearn.data.sources.catalogue import Catalogue
+from qunlearn.data.sources.decode import Bytes, decode, safe_name
+from qunlearn.data.sources.moments import Moments
 from qunlearn.data.sources.registry import SourceOptions, sources
+from qunlearn.data.sources.zipped import Member, members
 from qunlearn.errors import UserError, unknown
 
-HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-KNOWN = ("x_train", "y_train", "x_test", "y_test", "id_train", "id_test", "classes", "layout")
+IMAGES = {"x_train": "the training part", "x_test": "the test part"}
+KNOWN = (
+    *("x_train", "y_train", "x_test", "y_test", "id_train", "id_test", "classes", "layout"),
+    *("mean", "std", "crop", "flip", "meta_train_COLUMN", "meta_test_COLUMN"),
+)
+TRAIN, TEST = "meta_train_", "meta_test_"
+"""What the names of metadata columns begin with."""
 
 
 @sources.register("npz")
 def npz(options: SourceOptions) -> ImageData:
     """A file with the arrays x_train and y_train, and perhaps x_test and y_test.
 
-    It may also hold id_train and id_test (the samples' ids), classes (their names) and layout
-    (NHW, NHWC or NCHW, where the shape of the images leaves it open).
+    It may also hold id_train and id_test (the samples' ids), classes (their names), layout (NHW,
+    NHWC or NCHW, where the shape of the images leaves it open), mean and std, crop and flip (how to
+    augment), and columns of metadata, as meta_train_user and meta_test_user. See `Data`.
     """
     path = options.data_dir
     if path is None:
         raise UserError("The data set 'npz' needs a file; name it with --data-dir FILE.npz.")
-    arrays = _read(path)
-    for name in arrays:
-        if name not in KNOWN:
+    parts, arrays = _arrays(path)
+    layout = str(arrays["layout"]) if "layout" in arrays else None
+    if layout not in (None, *LAYOUTS):
+        raise UserError(f"The layout {layout!r} is unknown; choose NHW, NHWC or NCHW.")
+    size = _size(parts, layout, options)
+    about = _without_pixels(path, parts, layout, arrays)
+    catalogue = Catalogue(
+        about.name, about.labels, about.ids, about.is_test, about.classes, about.metadata
+    )
+    wanted = catalogue.wanted(options)
+    blocks = _blocks(parts, layout, wanted)
+    in_bytes, moments = about.images.dtype == torch.uint8, Moments(about.channels)
+    own = in_bytes and "mean" not in arrays
+    if own:
+        blocks = moments.of(blocks, ~about.is_test[wanted])
+    # Floats are kept as the bytes that they are made of.
+    image = (about.channels, size[0], size[1] * about.images.element_size())
+    notes = moments.result if own else lambda: None
+    pixels, kept = decode(safe_name(path.stem), options, wanted, image, blocks, path, [path], notes)
+    mean, std = kept if own else (about.mean, about.std)
+    images = pixels if in_bytes else pixels.view(torch.float32)
+    augment: dict[str, Any] = {n: _single(arrays, n) for n in ("crop", "flip") if n in arrays}
+    return catalogue.data(wanted, images, mean, std, checked_augmentation(augment, min(size)))
+
+
+def _arrays(path: Path) -> tuple[dict[str, Member], dict[str, Array]]:
+    """The images of each part, not read yet, and all other arrays."""
+    found = members(path)
+    for name in found:
+        if name not in KNOWN and not name.startswith((TRAIN, TEST)):
             raise unknown(f"array in {str(path)!r}", name, KNOWN)
     for name in ("x_train", "y_train"):
-        if name not in arrays:
+        if name not in found:
             raise UserError(f"The file {str(path)!r} has no array {name!r}; add it.")
-    if ("x_test" in arrays) != ("y_test" in arrays):
+    if ("x_test" in found) != ("y_test" in found):
         raise UserError(f"The file {str(path)!r} has only one of x_test and y_test; add the other.")
-    return as_image_data(
-        (arrays["x_train"], arrays["y_train"]),
-        test=(arrays["x_test"], arrays["y_test"]) if "x_test" in arrays else None,
+    parts = {name: found[name] for name in IMAGES if name in found}
+    return parts, {name: found[name].read() for name in found if name not in IMAGES}
+
+
+def to_arrays(data: ImageData) -> dict[str, NDArray[Any]]:
+    """The arrays that make this data set again, as an .npz file holds them."""
+    arrays: dict[str, NDArray[Any]] = {
+        "classes": np.array(data.classes, dtype=str),
+        "layout": np.array("NCHW"),
+        "mean": np.array(data.mean),
+        "std": np.array(data.std),
+        "crop": np.array(data.augmentation.crop),
+        "flip": np.array(data.augmentation.flip),
+    }
+    for part, mask in {"train": ~data.is_test, "test": data.is_test}.items():
+        rows = mask.nonzero().flatten()
+        if part == "test" and not len(rows):
+            continue
+        arrays[f"x_{part}"] = data.images[rows].numpy()
+        arrays[f"y_{part}"] = data.labels[rows].numpy()
+        arrays[f"id_{part}"] = np.array([data.ids[row] for row in rows], dtype=str)
+        for column, cells in data.metadata.items():
+            name = f"{TRAIN if part == 'train' else TEST}{column}"
+            arrays[name] = np.array([cells[row] for row in rows], dtype=str)
+    return arrays
+
+
+def _size(
+    parts: Mapping[str, Member], layout: str | None, options: SourceOptions
+) -> tuple[int, int]:
+    """Height and width, on which the parts must agree; raises if some cannot be read in blocks."""
+    shapes = {}
+    for name, member in parts.items():
+        if member.fortran and member.size > options.memory_budget:
+            raise UserError(
+                f"The array {name!r} in {str(member.path)!r} is too large to be read in Fortran "
+                f"order; save numpy.ascontiguousarray({name}) instead."
+            )
+        shapes[name] = channels_first(_blank(member), layout).shape[1:]
+    if len(set(shapes.values())) > 1:
+        told = [" by ".join(map(str, shape)) for shape in shapes.values()]
+        raise UserError(
+            f"Training images are {told[0]} and test images {told[1]}; they must be of one size."
+        )
+    _, height, width = shapes["x_train"]
+    return height, width
+
+
+def _without_pixels(
+    path: Path, parts: Mapping[str, Member], layout: str | None, arrays: Mapping[str, Any]
+) -> ImageData:
+    """Everything but the pixels, checked as arrays in memory are; each image is a black pixel."""
+    pairs = [
+        (channels_first(_blank(member), layout)[:, :, :1, :1], arrays[f"y_{name[2:]}"])
+        for name, member in parts.items()
+    ]
+    return Data(
+        *pairs,
+        layout="NCHW",
         name=path.stem,
-        layout=str(arrays["layout"]) if "layout" in arrays else None,
         classes=_texts(arrays, "classes"),
         ids=_texts(arrays, "id_train"),
         test_ids=_texts(arrays, "id_test"),
+        metadata=_columns(arrays, TRAIN),
+        test_metadata=_columns(arrays, TEST) if "x_test" in parts else None,
+        mean=arrays.get("mean"),
+        std=arrays.get("std"),
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        with zipfile.ZipFile(path) as pack:
-            check_unpacked(sum(entry.file_size for entry in pack.infolist()), path)
-            for entry in pack.infolist():
-                _check_array(pack, entry)
-        with np.load(path, allow_pickle=False) as content:
-            return {name: content[name] for name in content.files}
-    except FileNotFoundError:
-        raise UserError(f"There is no file {str(path)!r}; check the path.") from None
-    except UserError:
-        raise
-    except Exception as error:  # readers raise nearly anything on damaged files
-        raise UserError(
-            f"The file {str(path)!r} is truncated, corrupt or no .npz file of plain arrays "
-            f"({error}); write it again with numpy.savez."
-        ) from None
+def _blank(member: Member) -> Array:
+    """A stand-in of the same shape, which takes no memory."""
+    return np.broadcast_to(np.zeros((), dtype=member.dtype), member.shape)
 
 
-def _check_array(pack: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
-    """Raise unless an entry is an array no larger than itself; asked before memory is taken."""
-    with pack.open(entry) as file:
-        version = np.lib.format.read_magic(file)
-        if version not in HEADERS:
-            raise ValueError(f"{entry.filename!r} has the unknown version {version}")
-        shape, _, kind = HEADERS[version](file)
-    if not kind.hasobject and math.prod(shape) * kind.itemsize > entry.file_size:
-        raise ValueError(f"{entry.filename!r} claims {shape} of {kind}, and is smaller than that")
+def _blocks(parts: Mapping[str, Member], layout: str | None, wanted: Tensor) -> Iterator[Bytes]:
+    """The wanted images as N×C×H×W, those of floats as the bytes that they are made of."""
+    first = 0
+    for name, member in parts.items():
+        count = member.shape[0]
+        rows = (wanted[(wanted >= first) & (wanted < first + count)] - first).tolist()
+        done = 0
+        for block in [member.read()[rows]] if member.fortran else member.blocks(rows):
+            numbers = rows[done : done + len(block)]
+            pixels = check_pixels(channels_first(block, layout), IMAGES[name], numbers)
+            yield pixels.numpy().view(np.uint8)
+            done += len(block)
+        first += count
 
 
-def _texts(arrays: dict[str, Any], name: str) -> list[str] | None:
+def _columns(arrays: Mapping[str, Any], start: str) -> dict[str, Any]:
+    names = [name for name in arrays if name.startswith(start)]
+    return {name.removeprefix(start): _texts(arrays, name) for name in names}
+
+
+def _single(arrays: Mapping[str, Any], name: str) -> Any:
+    if arrays[name].ndim:
+        raise UserError(f"The array {name!r} must be a single value, not {arrays[name].shape}.")
+    return arrays[name].item()
+
+
+def _texts(arrays: Mapping[str, Any], name: str) -> list[str] | None:
     if name not in arrays:
         return None
     texts = arrays[name]

@@ -21,6 +21,9 @@ class SourceOptions:
         download: Whether missing files may be fetched from their official address.
         cache_dir: Where decoded images that exceed the memory budget are kept.
         memory_budget: Decoded bytes up to which the set is held in memory.
+        subset: How many training samples to keep. A source may leave that to its caller; one that
+            sees to it (with `Catalogue`) need not read the others.
+        subset_seed: Which ones.
         image_size: Pixels to which images of a folder are resized; None takes them as they are.
         progress: Called during a download with the bytes so far and in all (None if unknown).
     """
@@ -29,6 +32,8 @@ class SourceOptions:
     cache_dir: Path
     download: bool = False
     memory_budget: int = GIB
+    subset: int | None = None
+    subset_seed: int = 0
     image_size: int | None = None
     progress: Callable[[int, int | None], None] | None = None
 

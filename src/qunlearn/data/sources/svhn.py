@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from qunlearn.data.dataset import Augmentation, ImageData
-from qunlearn.data.memory import check_unpacked
-from qunlearn.data.sources.decode import Bytes, decode
+from qunlearn.data.memory import check_growth, check_memory
+from qunlearn.data.sources.catalogue import Catalogue
+from qunlearn.data.sources.decode import Bytes, check_inside, decode
 from qunlearn.data.sources.locate import Plain, locate
 from qunlearn.data.sources.registry import SourceOptions, sources
 from qunlearn.errors import UserError
 
+MEAN, STD = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
+BLOCK = 1000  # images that are copied at a time
 FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
 ORIGIN = Plain(
     base="http://ufldl.stanford.edu/housenumbers/",
@@ -33,33 +37,34 @@ def svhn(options: SourceOptions) -> ImageData:
     """99,289 digits from house numbers; the label 10 of the files stands for the digit 0."""
     folder = locate("svhn", options, ORIGIN, tuple(FILES.values()))
     paths = {part: folder / file for part, file in FILES.items()}
+    check_inside(folder, *paths.values())
     labels = {part: _labels(path, _count(path)) for part, path in paths.items()}
     counts = {part: len(numbers) for part, numbers in labels.items()}
     total = sum(counts.values())
-    images, _ = decode(
-        "svhn",
-        options,
-        (total, 3, 32, 32),
-        _images(list(paths.values())),
-        folder,
-        list(paths.values()),
-    )
-    return ImageData(
+    catalogue = Catalogue(
         name="svhn",
-        images=images,
         labels=torch.from_numpy(np.concatenate(list(labels.values()))),
-        ids=tuple(f"{part}/{number}" for part in FILES for number in range(counts[part])),
+        ids=[f"{part}/{number}" for part in FILES for number in range(counts[part])],
         is_test=torch.arange(total) >= counts["train"],
         classes=tuple("0123456789"),
-        mean=(0.4377, 0.4438, 0.4728),
-        std=(0.1980, 0.2010, 0.1970),
-        augmentation=Augmentation(crop=4),  # digits must not be mirrored
     )
+    wanted = catalogue.wanted(options)
+    files = list(paths.values())
+    blocks = _images(files, list(counts.values()), wanted)
+    images, _ = decode("svhn", options, wanted, (3, 32, 32), blocks, folder, files)
+    # Digits must not be mirrored.
+    return catalogue.data(wanted, images, MEAN, STD, Augmentation(crop=4))
 
 
-def _images(paths: list[Path]) -> Iterator[Bytes]:
-    for path in paths:
-        yield _read(path, "X")["X"].transpose(3, 2, 0, 1)
+def _images(files: list[Path], counts: list[int], wanted: Tensor) -> Iterator[Bytes]:
+    first = 0
+    for path, count in zip(files, counts, strict=True):
+        pixels = _read(path, "X")["X"].transpose(3, 2, 0, 1)
+        rows = wanted[(wanted >= first) & (wanted < first + count)] - first
+        # A copy of some at a time: all of them at once would take as much memory again.
+        for block in torch.split(rows, BLOCK):
+            yield pixels[block.numpy()]
+        first += count
 
 
 def _labels(path: Path, count: int) -> Any:
@@ -82,7 +87,8 @@ def _count(path: Path) -> int:
         raise _wrong(path, "it has no images 'X' of 32×32×3 bytes each")
     if math.prod(declared.get("y", ((), ""))[0]) != shape[3] or not shape[3]:
         raise _wrong(path, f"it has no labels 'y', one for each of the {shape[3]} images")
-    check_unpacked(math.prod(shape), path)
+    check_growth(math.prod(shape), path)
+    check_memory(math.prod(shape), f"The file {str(path)!r}", "use a machine with more of it")
     return int(shape[3])
 
 

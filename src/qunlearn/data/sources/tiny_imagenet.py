@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from qunlearn.data.dataset import Augmentation, ImageData
+from qunlearn.data.sources.catalogue import Catalogue
 from qunlearn.data.sources.decode import check_inside, check_plain, decode, decode_files
 from qunlearn.data.sources.locate import Archive, locate
 from qunlearn.data.sources.registry import SourceOptions, sources
@@ -15,6 +16,7 @@ from qunlearn.errors import UserError
 from qunlearn.store.files import read
 
 SIZE = (64, 64)
+MEAN, STD = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
 ANNOTATIONS = "val/val_annotations.txt"
 _WANTED = re.compile(
     r"wnids\.txt|words\.txt|val/val_annotations\.txt|val/images/\w+\.JPEG"
@@ -32,12 +34,15 @@ ORIGIN = Archive(
 def tiny_imagenet(options: SourceOptions) -> ImageData:
     """110,000 labelled images; the labelled validation images are the test part."""
     folder = locate("tiny-imagenet", options, ORIGIN, ("wnids.txt", "train", ANNOTATIONS))
+    for name in ("wnids.txt", "words.txt", "train", "val", "val/images", ANNOTATIONS):
+        check_inside(folder, folder / name)
     wnids = _lines(folder / "wnids.txt")
     number = {wnid: label for label, wnid in enumerate(wnids)}
     files, labels, ids = [], [], []
     for wnid in wnids:
         check_plain(wnid, folder / "wnids.txt")
         images = folder / "train" / wnid / "images"
+        check_inside(folder, images.parent, images)
         if not images.is_dir():
             raise UserError(
                 f"The folder {str(images)!r} is missing though wnids.txt names {wnid!r}; unpack "
@@ -64,19 +69,17 @@ def tiny_imagenet(options: SourceOptions) -> ImageData:
         raise UserError(f"There are no images in {str(folder)!r}; unpack the archive again.")
     for file in files:
         check_inside(folder, file)
-    shape = (len(files), 3, *SIZE)
-    images_, _ = decode("tiny-imagenet", options, shape, decode_files(files, SIZE), folder, files)
-    return ImageData(
+    catalogue = Catalogue(
         name="tiny-imagenet",
-        images=images_,
         labels=torch.tensor(labels),
-        ids=tuple(ids),
+        ids=ids,
         is_test=torch.arange(len(files)) >= train,
         classes=_class_names(wnids, folder / "words.txt"),
-        mean=(0.4802, 0.4481, 0.3975),
-        std=(0.2770, 0.2691, 0.2821),
-        augmentation=Augmentation(crop=8, flip=True),
     )
+    wanted = catalogue.wanted(options)
+    blocks = decode_files([files[row] for row in wanted.tolist()], SIZE)
+    pixels, _ = decode("tiny-imagenet", options, wanted, (3, *SIZE), blocks, folder, files)
+    return catalogue.data(wanted, pixels, MEAN, STD, Augmentation(crop=8, flip=True))
 
 
 def _class_names(wnids: list[str], path: Path) -> tuple[str, ...]:

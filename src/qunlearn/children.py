@@ -1,0 +1,105 @@
+"""Child processes: they import nothing from the working folder, and none is left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from pathlib import Path
+
+KILLED_AFTER = 5.0
+"""Seconds that a child has to end once it is told to."""
+
+
+def absolute_entries(path: str) -> str:
+    """A list of folders such as PATH without empty and relative ones: those are the working folder.
+
+    >>> absolute_entries(":/usr/bin:.:bin:/bin")
+    '/usr/bin:/bin'
+    """
+    return os.pathsep.join(e for e in path.split(os.pathsep) if Path(e).is_absolute())
+
+
+def python_path(path: str) -> str:
+    """PYTHONPATH without the working folder; other relative entries are meant, and made absolute.
+
+    >>> python_path(":/lib:.:./") + python_path("")
+    '/lib'
+    """
+    meant = (e for e in path.split(os.pathsep) if os.path.normpath(e or ".") != ".")
+    return os.pathsep.join(os.path.abspath(entry) for entry in meant)  # noqa: PTH100
+
+
+def safe_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables under which a started Python ignores its working folder."""
+    return {
+        "PYTHONSAFEPATH": "1",
+        "PYTHONPATH": python_path(environment.get("PYTHONPATH", "")),
+        "PATH": absolute_entries(environment.get("PATH", os.defpath)),
+    }
+
+
+def run_python(code: str, *words: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    """Run a few lines of Python in a process of their own."""
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code, *words],
+        env={**os.environ, **safe_variables(os.environ)},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+@contextmanager
+def safe_children() -> Iterator[None]:
+    """Within the block, processes that multiprocessing starts ignore their working folder.
+
+    They get this process's `sys.path` once they run. If the block fails, they are ended.
+    """
+    before = {name: os.environ.get(name) for name in safe_variables(os.environ)}
+    others = set(multiprocessing.active_children())
+    os.environ.update(safe_variables(os.environ))
+    try:
+        _start_tracker()
+        yield
+    except BaseException:
+        end([child for child in multiprocessing.active_children() if child not in others])
+        raise
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _start_tracker() -> None:
+    """Start multiprocessing's own helper so that a terminal that is closed does not end it first.
+
+    It ignores the other signals by itself, and ends with this process.
+    """
+    if threading.current_thread() is not threading.main_thread():  # which may not set signals
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.signal(signal.SIGHUP, before or signal.SIG_DFL)
+
+
+def end(processes: Iterable[multiprocessing.process.BaseProcess]) -> None:
+    """End processes: by asking, and by force those that do not."""
+    children = [process for process in processes if process.pid]
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.join(KILLED_AFTER)
+        if child.is_alive():
+            child.kill()
+            child.join()

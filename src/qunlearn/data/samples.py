@@ -1,0 +1,192 @@
+"""Images and labels, checked, of whatever holds them: arrays, tensors, lists, torch Datasets."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from qunlearn.data.memory import check_memory
+from qunlearn.errors import UserError
+
+Array = NDArray[Any]
+LAYOUTS = {"NHW": 3, "NHWC": 4, "NCHW": 4}
+CHANNELS = (1, 3, 4)
+EIGHT_BIT = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
+MOST_CLASSES = 100_000
+BLOCK = 256
+"""How many images are looked at together: in doubles they take eight times their bytes."""
+
+
+def read_samples(dataset: Any, layout: str | None, what: str) -> tuple[Tensor, Tensor]:
+    """Images as N×C×H×W of uint8 or float32, and labels; whatever is wrong is a `UserError`."""
+    if isinstance(dataset, tuple):
+        if len(dataset) != 2:
+            raise UserError(
+                f"A tuple of {len(dataset)} was given for {what}; give (images, labels)."
+            )
+        images, labels = (_array(part, what) for part in dataset)
+    elif isinstance(dataset, IterableDataset) or not (
+        hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+    ):
+        raise UserError(
+            f"An object of type {type(dataset).__name__} was given for {what}, which has no "
+            "length or no random access; give a map-style torch Dataset or (images, labels)."
+        )
+    else:
+        images, labels = _collect(dataset, what)
+    labels = _check_labels(labels, what)
+    if len(images) != len(labels):
+        raise UserError(f"There are {len(images)} images but {len(labels)} labels in {what}.")
+    if not len(images):
+        raise UserError(f"There are no samples in {what}.")
+    pixels = check_pixels(channels_first(images, layout), what)
+    return pixels, torch.from_numpy(labels.astype(np.int64))
+
+
+def _collect(dataset: Any, what: str) -> tuple[Array, Array]:
+    """All samples of a torch data set, as one array of images and one of labels."""
+    count = len(dataset)
+    if not count:
+        raise UserError(f"There are no samples in {what}.")
+    first, again = _sample(dataset, 0, what)[0], _sample(dataset, 0, what)[0]
+    if first.shape != again.shape or not np.array_equal(
+        first, again, equal_nan=first.dtype != object
+    ):
+        raise UserError(
+            f"Sample 0 of {what} differs each time it is read; take random augmentation out of the "
+            "data set's transform (the loader augments)."
+        )
+    remedy = "store the images as a folder of files, which is mapped from disk"
+    check_memory(count * first.nbytes, f"{what.capitalize()} of {count} samples", remedy)
+    images = np.empty((count, *first.shape), dtype=first.dtype)
+    labels = []
+    for position in range(count):
+        image, label = _sample(dataset, position, what)
+        if image.shape != first.shape or image.dtype != first.dtype:
+            raise UserError(
+                f"Sample {position} of {what} is {image.shape} of {image.dtype}, sample 0 is "
+                f"{first.shape} of {first.dtype}; resize them to one kind."
+            )
+        images[position] = image
+        labels.append(label)
+    return images, np.asarray(labels)
+
+
+def _sample(dataset: Any, position: int, what: str) -> tuple[Array, Any]:
+    sample = dataset[position]
+    if not isinstance(sample, (tuple, list)) or len(sample) != 2:
+        raise UserError(
+            f"Sample {position} of {what} is not a pair (image, label); give a tuple (images, "
+            "labels), or a torch Dataset of such pairs."
+        )
+    image, label = sample
+    if isinstance(label, Tensor):
+        label = label.numpy()
+    if np.ndim(label) != 0:
+        raise UserError(f"The label {label!r} of sample {position} of {what} is not one number.")
+    return _array(image, f"sample {position} of {what}"), label
+
+
+def _array(value: Any, what: str) -> Array:
+    """A tensor, a PIL image, an array, or a list of such."""
+    if isinstance(value, Tensor):
+        array = value.detach().cpu().numpy()
+    elif hasattr(value, "convert") and hasattr(value, "getbands"):  # a PIL image
+        if value.mode not in EIGHT_BIT:
+            raise UserError(
+                f"There is a PIL image of mode {value.mode!r} in {what}; convert it to 'L' or "
+                "'RGB'."
+            )
+        array = np.asarray(value if value.mode == "L" else value.convert("RGB"))
+    else:
+        try:
+            listed = isinstance(value, (list, tuple)) and len(value) > 0
+            plain = not listed or isinstance(value[0], (int, float, list, tuple))
+            array = np.asarray(value if plain else [_array(entry, what) for entry in value])
+        except ValueError as error:
+            raise UserError(
+                f"The entries of a list in {what} are not of one shape ({error}); resize them."
+            ) from None
+    if array.dtype.kind not in "uifb":
+        raise UserError(f"There is an array of {array.dtype} in {what}; numbers are expected.")
+    return array
+
+
+def channels_first(images: Array, layout: str | None) -> Array:
+    """A view of images as N×C×H×W, whose layout is told by their shape unless it is given."""
+    shape = images.shape
+    if layout is None:
+        layout = _guess(shape)
+    if len(shape) != LAYOUTS[layout] or 0 in shape[1:]:
+        raise UserError(f"Images of shape {shape} are not laid out as {layout}.")
+    if layout == "NHW":
+        return images[:, None]
+    return images.transpose(0, 3, 1, 2) if layout == "NHWC" else images
+
+
+def _guess(shape: tuple[int, ...]) -> str:
+    if len(shape) == 3:
+        return "NHW"
+    if len(shape) != 4:
+        raise UserError(f"Images of shape {shape} are not N×H×W, N×H×W×C or N×C×H×W.")
+    first, last = shape[1] in CHANNELS, shape[3] in CHANNELS
+    if first == last:
+        raise UserError(
+            f"Images of shape {shape} may have their channels first or last; say which with "
+            "layout='NCHW' or layout='NHWC'."
+        )
+    return "NCHW" if first else "NHWC"
+
+
+def check_pixels(images: Array, what: str, numbers: Sequence[int] | None = None) -> Tensor:
+    """Images as uint8 or float32; other kinds, and pixels that are not finite, are refused.
+
+    Args:
+        images: Images as N×C×H×W.
+        what: Whose they are.
+        numbers: Their numbers there, if they are not all that there are.
+    """
+    if images.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # too large for float32 becomes inf, which is refused
+            images = np.ascontiguousarray(images, dtype=np.float32)
+        for start in range(0, len(images), BLOCK):
+            right = np.isfinite(images[start : start + BLOCK]).all(axis=(1, 2, 3))
+            if not right.all():
+                wrong = start + int(right.argmin())
+                raise UserError(
+                    f"Image {wrong if numbers is None else numbers[wrong]} of {what} has pixels "
+                    "that are not finite numbers; repair or remove it."
+                )
+    elif images.dtype != np.uint8:
+        raise UserError(
+            f"The images of {what} are {images.dtype}; convert them to uint8 (0..255) or float32."
+        )
+    with warnings.catch_warnings():
+        # Arrays that may not be written to are fine: nothing here writes.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.ascontiguousarray(images))
+
+
+def _check_labels(labels: Array, what: str) -> Array:
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1 or (len(labels) and labels.dtype.kind not in "ui"):
+        raise UserError(
+            f"The labels of {what} are {labels.dtype} of shape {labels.shape}; give one whole "
+            "number per image."
+        )
+    wrong = (labels < 0) | (labels >= MOST_CLASSES)
+    if wrong.any():
+        position = int(wrong.argmax())
+        raise UserError(
+            f"The label {labels[position]} of sample {position} of {what} is out of range; number "
+            "the classes from 0."
+        )
+    return labels

@@ -1,0 +1,88 @@
+"""How sure a network is as a whole: forgetting lowers that, and the last layer gives it back.
+
+A push that makes some samples less sure makes all of them a little less so. A network that never
+saw the samples would not be: it is as sure of unseen samples as the one before, but for what it
+had less to learn from. All logits times one number is what is missing, and no decision changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qunlearn.data import Split
+from qunlearn.methods.calibration import LEARNING
+from qunlearn.metrics import entropy
+from qunlearn.quant import Quantizer
+from qunlearn.quant.layers import QUANTIZED
+from qunlearn.training.inference import predict
+
+MOST = 2.0
+"""The largest factor: a network that wants more has lost more than its sureness."""
+
+CLOSE = 1e-3
+"""How exactly the logits must have grown by the factor, of their size."""
+
+
+def expected_entropy(model: nn.Module, split: Split, unseen: Tensor) -> float:
+    """The mean entropy on unseen samples of a network that learned from what is retained alone.
+
+    It is that of the network before it forgets, and grows with less data as errors do.
+    """
+    less = len(split.retain) / (len(split.retain) + len(split.forget))
+    logits = predict(model, split.data, unseen)
+    return float(entropy(logits).mean()) * float(less**-LEARNING)
+
+
+def rescale_temperature(model: nn.Module, split: Split, unseen: Tensor, wanted: float) -> float:
+    """Multiply the logits by the factor that brings the entropy on unseen samples down to `wanted`.
+
+    The last layer's weight, bias and grid grow by it: integer codes stay as they are. Nothing is
+    changed where the network is sure enough, where that layer is frozen, or where it turns out
+    that something else makes the logits.
+
+    Returns:
+        The factor; 1 if nothing was changed.
+    """
+    logits = predict(model, split.data, unseen)
+    factor = missing_factor(logits, wanted)
+    layers = [m for m in model.modules() if type(m) in (*QUANTIZED, *QUANTIZED.values())]
+    if factor == 1 or not layers or not layers[-1].weight.requires_grad:
+        return 1.0
+    before = {name: value.clone() for name, value in layers[-1].state_dict().items()}
+    multiply(layers[-1], factor)
+    error = (predict(model, split.data, unseen) - factor * logits).abs().max()
+    if not error <= CLOSE * logits.abs().max():
+        layers[-1].load_state_dict(before)
+        return 1.0
+    return factor
+
+
+def missing_factor(logits: Tensor, wanted: float) -> float:
+    """By which number, from 1 to `MOST`, logits must be multiplied for this mean entropy.
+
+    >>> round(missing_factor(torch.tensor([[0.0, 1.0]]), wanted=0.5004), 3)
+    1.386
+    """
+    low, high = 1.0, MOST
+    if not len(logits) or float(entropy(logits).mean()) <= wanted:
+        return low
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        if float(entropy(middle * logits).mean()) > wanted:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@torch.no_grad()
+def multiply(layer: Any, factor: float) -> None:
+    """Make a layer's output `factor` times as large; with few bits, without changing a code."""
+    quantizer = getattr(layer, "weight_quantizer", None)
+    stretch = quantizer.stretch if isinstance(quantizer, Quantizer) else torch.mul
+    layer.weight.copy_(stretch(layer.weight, factor))
+    if layer.bias is not None:
+        layer.bias.mul_(factor)

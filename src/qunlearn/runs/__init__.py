@@ -1,0 +1,1 @@
+"""From a request to a run folder: train, adopt, forget, evaluate, check."""

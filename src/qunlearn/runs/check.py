@@ -1,0 +1,129 @@
+"""Whether a run is intact, and what is wrong where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+from qunlearn.data import manifest
+from qunlearn.errors import UserError
+from qunlearn.runs.data import DATA
+from qunlearn.runs.model_file import check_manifest, tensors_of
+from qunlearn.store import run as parts
+from qunlearn.store.files import UNDER_WAY
+from qunlearn.store.lock import LOCK, check_unlocked
+from qunlearn.store.place import FILE, FOLDER, kind_of
+from qunlearn.store.run import PARTS, Run
+
+ADDED = (parts.AUDIT, parts.PAGE, DATA)
+"""What other commands put into a run folder beside figures; no part of the run."""
+
+LEFT = (parts.CHECKPOINT, LOCK)
+"""What is there only while a run is being made, beside files that are being written."""
+
+READ: dict[str, Callable[[Run], object]] = {
+    parts.INFO: lambda run: run.info,
+    parts.CHECKSUMS: lambda run: run.checksums,
+    parts.CONFIG: lambda run: run.config,
+    parts.SPLIT: lambda run: manifest.parse(run.split),
+    parts.MODEL: tensors_of,
+    parts.HISTORY: lambda run: run.history,
+    parts.METRICS: lambda run: run.metrics,
+    parts.PREDICTIONS: lambda run: run.predictions,
+    parts.AUDIT: lambda run: run.audits,
+}
+"""How each file is read, and compared with its checksum by that."""
+
+
+def check_run(path: Path) -> list[str]:
+    """What is wrong with a run, a sentence each; nothing if it is intact.
+
+    Everything in the folder is read, and nothing is changed. Whether the data set is still the one
+    that the run was made with is not asked here; whatever uses the run checks that.
+    """
+    if path.is_file():
+        raise UserError(f"{str(path)!r} is a file; name the run folder, {str(path.parent)!r}.")
+    if not path.is_dir():
+        raise UserError(f"There is no run folder {str(path)!r}; check the path.")
+    present = {entry.name for entry in path.iterdir()}
+    if not present & {parts.CONFIG, parts.INFO}:
+        raise UserError(f"The folder {str(path)!r} is not a run; name one that qunlearn wrote.")
+    if parts.INFO not in present:
+        check_unlocked(path)
+        unfinished = f"The run {str(path)!r} was not finished; resume it with --resume."
+        return [unfinished, *foreign(path, (*PARTS, *ADDED), left_is_fine=True)]
+    try:
+        older, sums = parts.format_of(path) == 1, Run(path).checksums
+    except UserError as error:
+        return [str(error), *foreign(path, (*PARTS, *ADDED))]
+    wanted = {*parts.NEEDED, *sums, *(() if older else (parts.CHECKSUMS,))}
+    known = {*(wanted if parts.CHECKSUMS in present else PARTS), parts.AUDIT}
+    faults = [
+        fault for name in READ for fault in _faults(path, name, name in wanted, name in known)
+    ]
+    if not faults:
+        faults += _disagreements(Run(path), sums)
+    return [*faults, *foreign(path, (*PARTS, *ADDED))]
+
+
+def _faults(path: Path, name: str, wanted: bool, known: bool) -> Iterator[str]:
+    """What is wrong with one file."""
+    file = path / name
+    kind = kind_of(file)
+    if kind not in (None, FILE):
+        return  # which `foreign` says
+    if kind and not known:
+        yield f"The file {str(file)!r} was added: the run was finished without it."
+    elif kind:
+        try:
+            READ[name](Run(path))
+        except UserError as error:
+            yield str(error)
+    elif wanted:
+        yield f"The file {str(file)!r} is missing; restore it from a copy."
+
+
+def _disagreements(run: Run, sums: dict[str, str]) -> Iterator[str]:
+    """Where files that are whole, each for itself, do not belong together."""
+    try:
+        check_manifest(run)
+    except UserError as error:
+        yield str(error)
+    if run.info.get("model_sha256") != sums.get(parts.MODEL):
+        yield f"run.json and checksums.txt of {str(run.path)!r} speak of different weights."
+    for name in sorted(sums.keys() - {*PARTS}):
+        yield f"checksums.txt of {str(run.path)!r} names {name!r}, which is no part of a run."
+
+
+def foreign(
+    path: Path, files: Collection[str], folders: Collection[str] = (), left_is_fine: bool = False
+) -> Iterator[str]:
+    """What stands in a folder that no command puts there, or not as what it should be.
+
+    Args:
+        path: The folder of a run or a comparison.
+        files: The names of files that belong there.
+        folders: The names of folders that do, beside `figures`.
+        left_is_fine: Whether what is there while a run is being made belongs there, too.
+    """
+    for entry in sorted(path.iterdir()):
+        name, kind = entry.name, kind_of(entry)
+        left = name in LEFT or name.startswith(UNDER_WAY)
+        expected = name in files or left
+        if name == parts.FIGURES and kind == FOLDER:
+            for figure in sorted(entry.iterdir()):
+                yield from _odd(figure, bool(parts.FIGURE_NAME.fullmatch(figure.name)), FILE)
+        elif name in folders or name == parts.FIGURES:
+            yield from _odd(entry, True, FOLDER)
+        elif left and kind == FILE and not left_is_fine:
+            yield f"{str(entry)!r} is left of a process that was cut off; move it away."
+        else:
+            yield from _odd(entry, expected, FILE)
+
+
+def _odd(entry: Path, expected: bool, wanted: str) -> Iterator[str]:
+    kind = kind_of(entry)
+    if kind not in (None, wanted):
+        yield f"{str(entry)!r} is {kind}, which qunlearn does not write; move it away."
+    elif not expected:
+        yield f"{str(entry)!r} is no part of what qunlearn writes here; move it away."

@@ -1,0 +1,183 @@
+"""The data and the split of a run, wherever they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from qunlearn.data import ImageData, Split, load_dataset, manifest, sources
+from qunlearn.errors import UserError
+from qunlearn.runs.config import DataConfig
+from qunlearn.runs.nearby import nearby
+from qunlearn.store.files import as_written
+from qunlearn.store.run import Run
+from qunlearn.training.progress import downloading
+
+T = TypeVar("T")
+
+DATA = "data.npz"
+"""A run's own copy of its data, if it was saved from Python with them."""
+
+IN_PYTHON = "in Python"
+"""What stands for the data set of a run that was saved from Python without its data."""
+
+
+def split_of(run: Run, data: Path | None = None) -> Split:
+    """A run's split, with every sample that is used checked against the manifest.
+
+    Args:
+        run: The run.
+        data: Where its data is now; by default where the run says, or beside the run if both were
+            moved together. Whatever is found there must be the same data, sample by sample.
+    """
+    return located(run, data_config(run), data)[1]
+
+
+def located(
+    run: Run, config: DataConfig, data: Path | None = None, *, columns: bool = False
+) -> tuple[DataConfig, Split]:
+    """Where a run's data is now, and its split; `config` says where it was.
+
+    With `columns` the metadata is joined, which only rules need.
+    """
+    config = _metadata_found(run, config)
+    return _first_fit(run, config, data, lambda place: read_split(run.split, place, columns))
+
+
+def read_split(text: str, config: DataConfig, columns: bool = False) -> Split:
+    """The split of a manifest, with the data that the settings name."""
+    return Split.from_json(text, _load_for(manifest.parse(text), config, columns))
+
+
+def some_unseen(run: Run, most: int, data: Path | None = None) -> Split:
+    """A split of nothing but test samples, for what needs a few real samples and no more.
+
+    At most so many, evenly over the test part (where there is none, the held-out part); of the
+    samples that are there each that is taken is checked against the manifest, and all others may
+    be missing.
+    """
+    kept = manifest.parse(run.split)
+
+    def read(config: DataConfig) -> Split:
+        data = _load_for(kept, config)
+        found = manifest.align(kept, data)
+        unseen = [
+            {name: mark for name, mark in part.items() if name not in kept.retired}
+            for part in (kept.test, kept.held_out)
+        ]
+        part = next((part for part in unseen if part), {})
+        rows = found.index_of(name for name in part if name in found).sort().values
+        if not len(rows):
+            raise manifest.another(kept, data.name, "no test sample is there")
+        # Evenly spaced: some sources are sorted by class.
+        rows = rows[torch.linspace(0, len(rows) - 1, min(most, len(rows))).round().long()]
+        names = [found.ids[row] for row in rows.tolist()]
+        taken = {name: part[name] for name in names}
+        (test,) = manifest.find(kept, found, taken, called=data.name)
+        return Split(found, kept.seed, (), test[:0], test[:0], test)
+
+    return _first_fit(run, data_config(run), data, read)[1]
+
+
+def data_config(run: Run, **changed: Any) -> DataConfig:
+    """Where a run's data was when the run was made; `changed` settings win.
+
+    Nothing is fetched, whatever the run says: that has to be asked for.
+    """
+    config = run.config
+    with as_written(run.path):
+        written = config.get("data", config)  # a run that has forgotten keeps them in a table
+        values = {name: written[name] for name in DataConfig.model_fields if name in written}
+    return DataConfig.parse({**values, **changed, "download": False})
+
+
+def moved(config: DataConfig, data: Path) -> DataConfig:
+    """The settings with the data at another place, given as a folder or an .npz file."""
+    if not data.exists():
+        raise UserError(f"There is no data at {str(data)!r}; check --data.")
+    named = config.dataset in sources and data.suffix.lower() != ".npz"
+    place = {"data_dir": data} if named else {"dataset": str(data), "data_dir": None}
+    return config.model_copy(update=place)
+
+
+def places(run: Run, config: DataConfig) -> Iterator[DataConfig]:
+    """Where the data may be: as the settings say, or seen from the folders above the run."""
+    name = "dataset" if config.dataset not in sources else "data_dir"
+    named = getattr(config, name)
+    if named in (None, IN_PYTHON):  # embedded, in the cache, or nowhere
+        yield config
+        return
+    if config.dataset == DATA and (run.path / DATA).is_file():
+        yield config.model_copy(update={name: str(run.path / DATA)})
+    for place in nearby(run.path, named):
+        yield config.model_copy(update={name: place if name == "data_dir" else str(place)})
+
+
+def place_of(run: Run, **changed: Any) -> DataConfig:
+    """Where a run's data seems to be; what is there is checked when it is used."""
+    config = _metadata_found(run, data_config(run, **changed))
+    return next(places(run, config), config)
+
+
+def _metadata_found(run: Run, config: DataConfig) -> DataConfig:
+    if config.metadata is None:
+        return config
+    found = next(nearby(run.path, config.metadata), config.metadata)
+    return config.model_copy(update={"metadata": found})
+
+
+def _first_fit(
+    run: Run, config: DataConfig, data: Path | None, read: Callable[[DataConfig], T]
+) -> tuple[DataConfig, T]:
+    """The first place whose data can be read as the run's, and what was read there."""
+    first: UserError | None = None
+    for place in [moved(config, data)] if data is not None else places(run, config):
+        try:
+            return place, read(place)
+        except UserError as error:
+            first = first or error
+    if first is not None:
+        raise first
+    raise UserError(
+        f"The data of {str(run.path)!r} is not at {str(config.data_dir or config.dataset)!r} any "
+        "more; say with --data PATH where it is now."
+    )
+
+
+def _load_for(kept: manifest.Manifest, config: DataConfig, columns: bool = False) -> ImageData:
+    """The data of a manifest, of which samples may be erased since."""
+    plain = config.model_copy(update={"metadata": None})
+    try:
+        # A subset that is drawn again holds what is left of it: each sample keeps its own place.
+        data = load_data(plain)
+    except UserError:
+        if config.subset is None:
+            raise
+        data = load_data(plain.model_copy(update={"subset": None}))  # fewer are left than that
+    if columns and config.metadata is not None:
+        data = data.join(config.metadata, kept.forgotten | kept.retired)
+    return data
+
+
+def load_data(config: DataConfig) -> ImageData:
+    """The data set that the settings name."""
+    if config.dataset == IN_PYTHON:
+        raise UserError(
+            "The run was saved from Python without its data, which this needs; name it with --data "
+            "PATH, or save it again with data=True, or with data='FILE.npz'."
+        )
+    with downloading() as progress:
+        return load_dataset(
+            config.dataset,
+            data_dir=config.data_dir,
+            subset=config.subset,
+            subset_seed=config.split_seed,
+            download=config.download,
+            metadata=config.metadata,
+            cache_dir=config.cache_dir,
+            image_size=config.image_size,
+            progress=progress,
+        )

@@ -1,0 +1,121 @@
+"""Where forgetting and retaining were in conflict, from a run's history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qunlearn.errors import UserError
+from qunlearn.store.files import as_written
+from qunlearn.store.run import Run
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """How the two gradients met, over a whole run.
+
+    Attributes:
+        layers: The names of the layers (or whatever was projected together).
+        steps: The sampled steps, as epochs since the start.
+        cosine: Between the forget and the retain gradient; layers × steps.
+        kept: The share of the forget gradient's length that the projection left; layers × steps.
+    """
+
+    layers: tuple[str, ...]
+    steps: tuple[float, ...]
+    cosine: Tensor
+    kept: Tensor
+
+    def in_conflict(self) -> Tensor:
+        """For each layer, the share of sampled steps in which the cosine was below zero."""
+        return (self.cosine < 0).double().mean(1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values: one entry for each layer."""
+        rows = zip(
+            self.layers,
+            self.in_conflict().tolist(),
+            self.cosine.mean(1).tolist(),
+            self.kept.mean(1).tolist(),
+            strict=True,
+        )
+        return {
+            "sampled_steps": len(self.steps),
+            "layers": [
+                {"layer": a, "share_in_conflict": b, "mean_cosine": c, "length_kept": d}
+                for a, b, c, d in rows
+            ],
+            "words": self.words(),
+        }
+
+    def words(self) -> str:
+        """What it says, in plain words."""
+        share, cosine = self.in_conflict(), self.cosine.mean(1)
+        overall = 100 * share.mean().item()
+        told = [
+            f"{name or 'the whole model'} ({100 * s:.0f} %)"
+            for name, s in zip(self.layers, share.tolist(), strict=True)
+        ]
+        order = share.argsort(descending=True, stable=True).tolist()
+        worst, least = [told[i] for i in order[:3] if share[i] > 0], told[order[-1]]
+        parts = self.cosine.shape[1] // 2
+        halves = [
+            100 * (half < 0).double().mean().item()
+            for half in (self.cosine[:, :parts], self.cosine[:, parts:])
+            if half.numel()
+        ]
+        sentences = [
+            f"Forgetting and retaining pulled apart in {overall:.0f} % of the sampled steps and "
+            f"layers ({len(self.steps)} steps, {len(self.layers)} layers).",
+        ]
+        if worst and len(told) > 1:
+            sentences.append(f"Most often in {', '.join(worst)}; least in {least}.")
+        if len(halves) == 2:
+            change = halves[1] - halves[0]
+            trend = "rose" if change > 5 else "fell" if change < -5 else "stayed about the same"
+            sentences.append(
+                f"From the first half of the run to the second it {trend} "
+                f"({halves[0]:.0f} % to {halves[1]:.0f} %)."
+            )
+        sentences.append(
+            f"The mean cosine is {cosine.mean():+.2f}; the projection left "
+            f"{100 * self.kept.mean().item():.0f} % of the forget gradient's length."
+        )
+        return " ".join(sentences)
+
+
+def conflict_of(path: Path) -> Conflict:
+    """Read a run's record of conflict."""
+    with as_written(path):
+        rows = [row for row in Run.open(path).history if "conflict" in row]
+    if not rows:
+        raise UserError(
+            f"The run {str(path)!r} has no record of conflict: only OEU writes one; name a run "
+            "made by `qunlearn forget --method calibrated`."
+        )
+    with as_written(path):
+        return _joined(rows)
+
+
+def _joined(rows: Sequence[dict[str, Any]]) -> Conflict:
+    records = [row["conflict"] for row in rows]
+    layers = tuple(map(str, records[0]["layers"]))
+    cosine, before, after = (
+        torch.tensor([step for record in records for step in record[name]]).T
+        for name in ("cosine", "forget_norm", "projected_norm")
+    )
+    if len(cosine) != len(layers):
+        raise ValueError("as many rows as layers are wanted")
+    longest = max(step for record in records for step in record["steps"]) + 1
+    steps = tuple(
+        row["epoch"] - 1 + step / longest
+        for row, record in zip(rows, records, strict=True)
+        for step in record["steps"]
+    )
+    kept = torch.where(before > 0, after / before.clamp_min(1e-30), 1.0)
+    return Conflict(layers, steps, cosine, kept)

@@ -1,0 +1,51 @@
+"""The run that another one descends from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qunlearn.errors import UserError
+from qunlearn.runs.nearby import nearby
+from qunlearn.store.files import as_written
+from qunlearn.store.run import Run
+
+WEIGHTS_OF = "weights_of"
+"""What `run.json` calls the digest of the run whose weights a run has, where it only retired
+samples; everything else that it says of how the network was made is that run's."""
+
+
+def origin_of(run: Run) -> Run | None:
+    """The run that forgot, wherever it is now; the digest of its weights says that it is it."""
+    if "run" not in run.config:  # a Retrain that was declared
+        return None
+    with as_written(run.path):
+        named = Path(run.config["run"])
+        same = run.info.get(WEIGHTS_OF)
+        if same is not None:  # nothing was forgotten since that one
+            before = with_digest(run.path, named, str(same))
+            return None if before is None or "origin" not in before.info else origin_of(before)
+        return with_digest(run.path, named, str(run.info["origin"]))
+
+
+def recorded(folder: Path, named: Path, digest: str) -> Run:
+    """The run of a name, seen from a folder, with the weights that are on record, if any are."""
+    found = with_digest(folder, named, digest) if digest else None
+    if found is not None:
+        return found
+    run = Run.open(named)
+    if digest:
+        raise UserError(
+            f"The run {str(run.path)!r} has been made anew since this configuration was written; "
+            "ask by flags instead."
+        )
+    return run
+
+
+def with_digest(folder: Path, named: Path, digest: str) -> Run | None:
+    """The run of a name, seen from a folder, whose weights have this digest; None if none has."""
+    for path in nearby(folder, named):
+        if Run.is_complete(path):
+            found = Run.open(path)
+            if found.info.get("model_sha256") == digest:
+                return found
+    return None

@@ -1,0 +1,156 @@
+"""What a request to forget consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from qunlearn.runs.config import MOVED
+from qunlearn.training.config import ComputeConfig, Config
+
+
+def pairs(given: Any) -> Any:
+    """`[{"beta": 1}, "alpha=0.5"]`, from a file and from flags, as one table; the last wins."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    found: dict[str, Any] = {}
+    for entry in given:
+        if isinstance(entry, Mapping):
+            found |= entry
+            continue
+        name, sign, value = str(entry).partition("=")
+        if not sign or not name:
+            raise ValueError("write --set NAME=VALUE, such as --set alpha=0.5")
+        found[name.strip()] = value.strip()
+    return found
+
+
+WAYS = {"random": "--random", "classes": "--class", "ids": "--ids", "where": "--where"}
+"""The ways to ask, and their flags."""
+
+
+class RequestConfig(Config):
+    """Which samples are to be forgotten."""
+
+    panel: ClassVar[str] = "What to forget (one of these)"
+
+    random: float | None = Field(None, description="A random share of what is retained, as 0.1.")
+    classes: tuple[str, ...] | None = Field(
+        None,
+        description="A whole class, by number or name; may be given several times.",
+        json_schema_extra={"flag": "--class", "metavar": "K", "repeated": True},
+    )
+    ids: Path | None = Field(None, description="The samples in a file of ids: CSV, JSON or text.")
+    column: str | None = Field(
+        None, description="The column of --ids that holds the ids; `id` by default."
+    )
+    where: str | None = Field(
+        None, description='The samples that a rule on metadata names, as "user == 42".'
+    )
+    forget_seed: int | None = Field(
+        None, ge=0, description="Seed of --random; that of the split by default."
+    )
+    skip_unusable: bool = Field(
+        False,
+        description="Leave out ids of --ids that are unknown, repeated, or forgotten or retired "
+        "already; they are counted.",
+    )
+
+    @classmethod
+    def joined(cls, written: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Another way to ask replaces the file's; settings are put beside the file's."""
+        kept = dict(written)
+        if given.keys() & WAYS.keys():
+            once = (*WAYS, "column", "skip_unusable", "asked")
+            kept = {name: v for name, v in kept.items() if name not in once}
+        if "settings" in given and "settings" in kept:
+            given = {**given, "settings": [kept["settings"], *given["settings"]]}
+        if "run" in given:
+            kept.pop("origin_digest", None)
+        if not isinstance(kept.get("data", {}), Mapping):  # as --data is spelt in a file
+            kept["data_path"] = kept.pop("data")
+        if "data_dir" in kept:  # as it was spelt once
+            kept["data_path"] = kept.pop("data_dir")
+        return {**kept, **given}
+
+
+class OriginConfig(Config):
+    """What the run that forgets knows about its data; overrides for a moved folder."""
+
+    panel: ClassVar[str] = "Where things are"
+
+    run: Path = Field(
+        ..., description="The run that is to forget.", json_schema_extra={"argument": True}
+    )
+    data_path: Path | None = Field(
+        None, description=MOVED, json_schema_extra={"flag": "--data", "metavar": "PATH"}
+    )
+    metadata: Path | None = Field(
+        None, description="A CSV to join to the samples by its column `id`; the run's by default."
+    )
+    model: str | None = Field(
+        None, description="The package.module:factory of a model that is not qunlearn's own."
+    )
+    origin_digest: str = Field(
+        "",
+        description="The digest of the run's weights, on record in the folder that was written.",
+        json_schema_extra={"hidden": True},
+    )
+    data: dict[str, Any] = Field(
+        default_factory=dict,
+        description="The data's settings, as they stand in the folder that was written.",
+        json_schema_extra={"hidden": True},
+    )
+    recipe: dict[str, Any] = Field(
+        default_factory=dict,
+        description="How the network was trained, on record in the folder that was written.",
+        json_schema_extra={"hidden": True},
+    )
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """What is known of the data otherwise than from the run."""
+        joined = {} if self.metadata is None else {"metadata": self.metadata}
+        return {**self.data, **joined}
+
+
+class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
+    """Everything that makes a run that has forgotten."""
+
+    panel: ClassVar[str] = "How to forget"
+
+    method: str = Field(
+        "calibrated", description="See `qunlearn methods`; or your own as package.module:name."
+    )
+    settings: Annotated[dict[str, Any], BeforeValidator(pairs)] = Field(
+        default_factory=dict,
+        description="A setting of the method, as alpha=0.5; may be given several times.",
+        json_schema_extra={"flag": "--set", "metavar": "NAME=VALUE", "repeated": True},
+    )
+    start_from: Path | None = Field(
+        None,
+        description="For retrain, of a network that was trained from another run's: the Retrain of "
+        "that run.",
+    )
+    epochs: int | None = Field(None, description="Short for --set epochs=N, and wins over it.")
+    seed: int | None = Field(None, description="Short for --set seed=N, and wins over it.")
+
+    start_digest: str = Field(
+        "",
+        description="The digest of the weights that it starts from, on record in the folder.",
+        json_schema_extra={"hidden": True},
+    )
+    asked: str = Field(
+        "",
+        description="The digest of the samples that were asked for, on record in the folder.",
+        json_schema_extra={"hidden": True},
+    )
+
+    @property
+    def method_settings(self) -> dict[str, Any]:
+        """The method's settings as given."""
+        short = {"epochs": self.epochs, "seed": self.seed}
+        return self.settings | {k: v for k, v in short.items() if v is not None}

@@ -1,0 +1,211 @@
+"""A run folder of what was made in Python: the network, its split, and where the data are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from qunlearn.data import ImageData, Request, Split, load_dataset
+from qunlearn.data.sources.npz import to_arrays
+from qunlearn.errors import UserError
+from qunlearn.models import ModelSpec
+from qunlearn.quant import QuantSpec, quantize
+from qunlearn.quant.layers import QuantLayer
+from qunlearn.runs.data import DATA, IN_PYTHON, place_of
+from qunlearn.runs.forget import request_digest
+from qunlearn.runs.model_file import OWN, load_weights, save, tensors_of
+from qunlearn.runs.recipe import recipe_of
+from qunlearn.runs.train import header_of
+from qunlearn.store.arrays import write_arrays
+from qunlearn.store.run import Run
+from qunlearn.training.checkpoint import digest
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was made: a network, on a split, and what is known about it.
+
+    Attributes:
+        model: The network.
+        split: What it was made on.
+        outputs: Its outputs on every part that is measured.
+        metrics: Its figures.
+        history: A row for each epoch.
+        info: What stands in `run.json`, beside versions and machine.
+    """
+
+    model: nn.Module
+    split: Split
+    outputs: Mapping[str, Tensor]
+    metrics: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+    info: Mapping[str, Any]
+
+
+def save_original(
+    made: Made,
+    path: Path,
+    training: Mapping[str, Any],
+    *,
+    from_scratch: bool,
+    factory: str | None = None,
+    data: bool | str | Path | None = None,
+) -> Run:
+    """Save a network that nothing was asked to be forgotten of."""
+    recipe = {name: value for name, value in training.items() if name != "seed"}
+    recipe["from_scratch"] = from_scratch
+    settings = {**training, **data_settings(made.split, data), "recipe": recipe}
+    return _save(made, path, settings, factory, data)
+
+
+def save_forgotten(
+    made: Made,
+    path: Path,
+    method: str,
+    settings: Mapping[str, Any],
+    original: nn.Module,
+    *,
+    origin: Path | None = None,
+    factory: str | None = None,
+    data: bool | str | Path | None = None,
+) -> Run:
+    """Save a network that has forgotten; `origin` is the run of the `original` it was made from."""
+    split, known = made.split, data_settings(made.split, data)
+    recipe: dict[str, Any] = {"from_scratch": False, "network": ""}
+    info = {**made.info, "origin": ""}
+    if origin is not None:
+        run = Run.open(origin)
+        _check_origin(run, original, split)
+        recipe, info["origin"] = recipe_of(run), str(run.info["model_sha256"])
+        if known["dataset"] == IN_PYTHON:
+            known = place_of(run).to_dict()
+    config = {
+        "run": IN_PYTHON if origin is None else str(origin),
+        "method": method,
+        **_asked(split.requests[-1]),
+        "asked": request_digest(split),
+        "origin_digest": info["origin"] or None,
+        "settings": dict(settings),
+        "data": known,
+        "recipe": recipe,
+    }
+    return _save(replace(made, info=info), path, config, factory, data)
+
+
+def _save(
+    made: Made,
+    path: Path,
+    config: Mapping[str, Any],
+    factory: str | None,
+    data: bool | str | Path | None,
+) -> Run:
+    Run.check_free(path)
+    split = made.split
+    header = header_of(network_of(made.model, factory, split.data), quant_of(made.model), split)
+    named = {"model": header.model.name} if header.model.is_factory else {}
+    if data and data is not True:
+        _write_data(Path(data), split)
+    with Run.writing(path, {**named, **config}, header.split) as run:
+        if data is True:
+            write_arrays(path / DATA, to_arrays(split.data))
+        for row in made.history:
+            run.append_history(row)
+        save(run, made.model, header)
+        run.write_predictions(made.outputs)
+        run.write_metrics(made.metrics)
+        run.finish({**made.info, "made_in": "Python"})
+    return run
+
+
+def data_settings(split: Split, data: bool | str | Path | None) -> dict[str, Any]:
+    """Where commands will find the data: in the folder, in a file, or where they came from."""
+    if data is True:
+        return {"dataset": DATA}
+    if data:
+        if Path(data).suffix.lower() != ".npz":
+            raise UserError(f"data = {str(data)!r} is no .npz file; name one, or give data=True.")
+        return {"dataset": str(data)}
+    source = split.data.source or {"dataset": IN_PYTHON}
+    return {k: str(v) if isinstance(v, Path) else v for k, v in source.items()}
+
+
+def _write_data(path: Path, split: Split) -> None:
+    """Write the data set to a file; one that is there must hold the same samples."""
+    if not path.exists():
+        write_arrays(path, to_arrays(split.data))
+        return
+    try:
+        Split.from_json(split.to_json(), load_dataset(str(path)))
+    except UserError as error:
+        raise UserError(
+            f"The file {str(path)!r} holds other data ({error}); name another one with data=."
+        ) from None
+
+
+def quant_of(model: nn.Module) -> QuantSpec:
+    """How a network was quantized."""
+    spec = vars(model).get("quant_spec")
+    if isinstance(spec, QuantSpec):
+        return spec
+    if any(isinstance(module, QuantLayer) for module in model.modules()):
+        raise UserError(
+            "Only a part of the network was quantized, so that it is not on record how; quantize "
+            "the whole, with overrides={'name': None} for what is to be left alone."
+        )
+    return QuantSpec(quantizer="none")
+
+
+def network_of(model: nn.Module, factory: str | None, data: ImageData) -> ModelSpec:
+    """How a network is built again: by a factory, as qunlearn's own, or not on record (`OWN`)."""
+    shape = data.num_classes, data.channels, min(data.image_size)
+    if factory is not None:
+        if ":" not in factory:
+            raise UserError(f"factory = {factory!r} is not possible: give 'package.module:name'.")
+        spec = ModelSpec(factory, *shape)
+        misfit = _misfit(spec, model)
+        if misfit:
+            raise UserError(f"The factory {factory!r} builds another network: {misfit}")
+        return spec
+    known = vars(model).get("model_spec")
+    if isinstance(known, ModelSpec) and not _misfit(known, model):
+        return known
+    return ModelSpec(OWN, *shape)
+
+
+def _misfit(spec: ModelSpec, model: nn.Module) -> str:
+    """Why a spec does not build this network; nothing if it does."""
+    try:
+        load_weights(quantize(spec.build(), quant_of(model)), model.state_dict(), Path(spec.name))
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _check_origin(run: Run, original: nn.Module, split: Split) -> None:
+    """Raise unless a run holds the network that forgot, before it did, on the same split."""
+    if digest(tensors_of(run)) != digest(original.state_dict()):
+        raise UserError(
+            f"The run {str(run.path)!r} holds another network than the one that was given to "
+            "forget; name that one's run, or leave origin= out."
+        )
+    before = Split.from_json(run.split, split.data)
+    same = before.requests == split.requests[:-1]
+    if not same or before.repeat(split.requests[-1]).digest != split.digest:
+        raise UserError(
+            f"The run {str(run.path)!r} has another split, or other requests, than the one that "
+            "forgot; save the original with the split that the request was added to."
+        )
+
+
+def _asked(request: Request) -> dict[str, Any]:
+    """The request as the command line's settings put it."""
+    detail = request.detail
+    if request.kind == "random":
+        return {"random": detail["fraction"], "forget_seed": detail["seed"]}
+    if request.kind == "class":
+        return {"classes": list(detail["classes"])}
+    return {"where": detail["rule"]} if request.kind == "where" else {}

@@ -1,0 +1,211 @@
+"""Every kind of hostile entry in every kind of folder, and every command on it.
+
+Whatever a folder holds: nothing outside of it changes, no code in it runs, no command hangs or
+takes memory without bound, nothing but text reaches the terminal, every failure is one sentence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import forked
+import pytest
+import quick_study
+
+from qunlearn.runs.forget import forget_run
+from qunlearn.runs.request import ForgetConfig
+from qunlearn.study.compare import compare_run
+
+SECONDS, MEGABYTES = 5.0, 1000.0
+"""For how long a command may wait for something, and what memory it may take."""
+
+PLACES = {
+    "original": ["config.toml", "model.safetensors", "split.json", ".lock"],
+    "run": ["metrics.json", "history.jsonl", "predictions.safetensors", "figures", "report.html"],
+    "unfinished": ["checkpoint.safetensors", "history.jsonl", ".lock"],
+    "comparison": ["cells/ft", "cells/ga/seed0/metrics.json", "table.json", "figures", ".lock"],
+}
+"""Where entries are planted in each kind of folder: in place of what is there, or beside it."""
+
+TEXTS = (".toml", ".json", ".jsonl")
+"""Endings of the files that are parsed as text."""
+
+DEEP = ".".join(["a"] * 30_000)
+OVERSIZED = {
+    ".toml": f"{DEEP} = 1\n".encode(),
+    ".json": b"[" + b"{}," * 20_000_000 + b"{}]",
+    ".jsonl": b"{}\n" * 20_000_000,
+    ".txt": b"0" * 60_000_000,
+}
+ESCAPE = "\x1b]0;owned\x07\x1b[31m\u202eevil"
+
+
+def link(path: Path, outside: Path) -> None:
+    """A link to a folder outside that holds an unfinished run, or to a file that is not there."""
+    path.symlink_to(outside / ("folder" if not path.suffix else "absent"))
+
+
+def link_to_file(path: Path, outside: Path) -> None:
+    """A link to a file outside."""
+    path.symlink_to(outside / "file")
+
+
+def fifo(path: Path, outside: Path) -> None:
+    """A pipe that nobody writes to."""
+    os.mkfifo(path)
+
+
+def device(path: Path, outside: Path) -> None:
+    """An endless device."""
+    path.symlink_to("/dev/zero")
+
+
+def unix_socket(path: Path, outside: Path) -> None:
+    """A socket."""
+    here = Path.cwd()
+    os.chdir(path.parent)  # a socket's path has a limit
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def oversized(path: Path, outside: Path) -> None:
+    """Far more than any such file holds."""
+    path.write_bytes(OVERSIZED.get(path.suffix, b"\0" * 1_000_000))
+
+
+def escapes(path: Path, outside: Path) -> None:
+    """Text that would move the cursor."""
+    path.write_text(f'{{"{ESCAPE}": "{ESCAPE}", "parts": {{"{ESCAPE}": {{}}}}}}')
+
+
+PLANTS: list[Callable[[Path, Path], None]] = [
+    *(link, link_to_file, fifo, device, unix_socket, oversized, escapes)
+]
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> dict[str, Path]:
+    """One folder of each kind, and what belongs to them."""
+    base = tmp_path_factory.mktemp("folders")
+    shutil.copytree(run_folder, base / "original")
+    request = {"run": base / "original", "random": 0.1, "method": "ft", "epochs": 1, "threads": 1}
+    forget_run(ForgetConfig.parse(request), base / "run")
+    compare_run(quick_study.config(base / "original", seeds=1), base / "comparison")
+    shutil.copytree(base / "run", base / "unfinished")
+    for name in ("run.json", "checksums.txt", "metrics.json", "predictions.safetensors"):
+        (base / "unfinished" / name).unlink()
+    return {kind: base / kind for kind in ("original", "run", "unfinished", "comparison")}
+
+
+COMMANDS = {
+    "original": ["evaluate", "describe", "check", "export", "forget", "resume train", "config"],
+    "run": ["evaluate", "report", "explain", "check", "audit", "forget"],
+    "unfinished": ["resume forget", "check", "report"],
+    "comparison": ["report", "check", "resume compare"],
+}
+
+
+def words(command: str, folder: Path, new: Path) -> list[str]:
+    """The words of a command on the folder; what it writes elsewhere goes to `new`."""
+    original = folder.parent / "original"
+    return {
+        "evaluate": ["evaluate", "."],
+        "describe": ["describe", "."],
+        "check": ["check", "."],
+        "report": ["report", "."],
+        "explain": ["explain", "."],
+        "audit": ["audit", "bits", ".", "--bits", "2"],
+        "export": ["export", ".", "--out", str(new / "model.onnx")],
+        "forget": ["forget", ".", "--random", "0.1", "--method", "ga", "--out", str(new / "next")],
+        "config": ["train", "--config", "config.toml", "--out", str(new / "again")],
+        "resume train": ["train", "--resume", "--out", "."],
+        "resume forget": ["forget", "--resume", "--out", "."],
+        "resume compare": [
+            *("compare", str(original), "--random", "0.1", "--methods", "ft,ga", "--seeds", "1"),
+            *("--set", "retrain.epochs=1", "--set", "ft.epochs=1", "--set", "ga.epochs=1"),
+            *("--threads", "1", "--out", "."),
+        ],
+    }[command]
+
+
+def digest(folder: Path) -> str:
+    """Of all names, kinds, modes, times and contents below a folder; links are not followed."""
+    made = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        made.update(f"{path.relative_to(folder)} {status.st_mode} {status.st_mtime_ns}".encode())
+        if path.is_file() and not path.is_symlink():
+            made.update(path.read_bytes())
+    return made.hexdigest()
+
+
+def surroundings(base: Path, folders: dict[str, Path], kind: str) -> tuple[Path, Path]:
+    """The folder under attack with its neighbours, and a folder outside that must not change."""
+    place, outside = base / "received", base / "outside"
+    place.mkdir()
+    shutil.copytree(folders["original"], place / "original")
+    if kind != "original":
+        shutil.copytree(folders[kind], place / kind)
+    outside.mkdir()
+    (outside / "file").write_text("precious")
+    shutil.copytree(folders["unfinished"], outside / "folder")
+    (outside / "folder" / "precious").write_text("precious")
+    return place / kind, outside
+
+
+def cases() -> list[tuple[str, Callable[[Path, Path], None]]]:
+    return [(kind, plant) for kind in COMMANDS for plant in PLANTS]
+
+
+@pytest.mark.parametrize(("kind", "plant"), cases(), ids=lambda v: getattr(v, "__name__", v))
+def test_nothing_leaves_the_folder(tmp_path, folders, kind, plant):
+    places = PLACES[kind]
+    if plant in (oversized, escapes):
+        places = [name for name in places if name.endswith(TEXTS)]
+    for number, name in enumerate(places):
+        base = tmp_path / str(number)
+        base.mkdir()
+        folder, outside = surroundings(base, folders, kind)
+        put(folder / name, outside, plant)
+        before = digest(outside)
+        for command in COMMANDS[kind]:
+            new = base / f"new {command}"
+            new.mkdir()
+            outcome = forked.run(words(command, folder, new), folder, base / "log", SECONDS)
+            case = (kind, plant.__name__, name, command, outcome)
+            assert outcome.code in (0, 1, 2, 3), case
+            assert outcome.megabytes < MEGABYTES, case
+            assert b"Traceback" not in outcome.printed, case
+            assert not any(byte in outcome.printed for byte in (b"\x1b]", b"\x1b[31m")), case
+            assert "\u202e".encode() not in outcome.printed, case
+            assert digest(outside) == before, case
+        shutil.rmtree(base)
+
+
+def put(path: Path, outside: Path, plant: Callable[[Path, Path], None]) -> None:
+    """Plant it, in place of what is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    plant(path, outside)
+
+
+def test_a_folder_without_hostile_entries_is_fine(tmp_path, folders):
+    """The other tests can fail: on untouched folders, every command does its work."""
+    for kind, commands in COMMANDS.items():
+        for command in commands:
+            base = tmp_path / f"{kind} {command}"
+            base.mkdir()
+            folder, _ = surroundings(base, folders, kind)
+            outcome = forked.run(words(command, folder, base), folder, base / "log", SECONDS)
+            expected = {"explain": (2,), "check": (0, 1, 2), "report": (0, 2)}.get(command, (0, 3))
+            assert outcome.code in expected, (kind, command, outcome)

@@ -1,0 +1,75 @@
+import json
+
+import pytest
+import torch
+
+from qunlearn.errors import UserError
+from qunlearn.runs.explain import Conflict, conflict_of
+from qunlearn.store.run import Run
+
+
+def made(cosine) -> Conflict:
+    cosine = torch.tensor(cosine)
+    layers = tuple(f"layer{i}" for i in range(len(cosine)))
+    steps = tuple(float(i) for i in range(cosine.shape[1]))
+    return Conflict(layers, steps, cosine, torch.full_like(cosine, 0.5))
+
+
+def test_the_words_name_the_layers_and_the_trend():
+    words = made([[0.1, 0.2, -0.1, -0.2], [0.3, 0.3, 0.3, 0.3], [-0.1, -0.1, -0.1, -0.1]]).words()
+    assert "50 % of the sampled steps" in words
+    assert "Most often in layer2 (100 %), layer0 (50 %);" in words
+    assert "least in layer1 (0 %)" in words
+    assert "rose (33 % to 67 %)" in words
+    assert "left 50 % of the forget gradient's length" in words
+
+
+def test_no_conflict_names_no_layer():
+    assert "Most often" not in made([[0.1, 0.2], [0.3, 0.3]]).words()
+
+
+def test_one_step_has_no_trend():
+    assert "second" not in made([[0.1]]).words()
+
+
+def run_with(tmp_path, monkeypatch, *rows):
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / "history.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.setattr(Run, "open", classmethod(lambda cls, path: cls(path)))
+    return path
+
+
+def test_the_record_is_read_back(tmp_path, monkeypatch):
+    rows = [
+        {
+            "epoch": epoch,
+            "conflict": {
+                "layers": ["a", "b"],
+                "steps": [0, 5],
+                "cosine": [[-0.5, 0.5], [0.1 * epoch, 0.2]],
+                "forget_norm": [[2.0, 0.0], [1.0, 1.0]],
+                "projected_norm": [[1.0, 0.0], [1.0, 0.5]],
+            },
+        }
+        for epoch in (1, 2)
+    ]
+    conflict = conflict_of(run_with(tmp_path, monkeypatch, {"epoch": 0}, *rows))
+    assert conflict.layers == ("a", "b")
+    assert conflict.steps == pytest.approx((0, 5 / 6, 1, 1 + 5 / 6))
+    expected = torch.tensor([[-0.5, 0.1, -0.5, 0.2], [0.5, 0.2, 0.5, 0.2]])
+    assert torch.allclose(conflict.cosine, expected)
+    assert torch.allclose(conflict.kept, torch.tensor([[0.5, 1, 0.5, 1], [1, 0.5, 1, 0.5]]))
+    assert conflict.in_conflict().tolist() == [0.5, 0.0]
+
+
+def test_a_run_without_a_record_is_told_apart(run_folder):
+    with pytest.raises(UserError, match="only OEU writes one"):
+        conflict_of(run_folder)
+
+
+@pytest.mark.parametrize("bad", [{}, {"layers": ["a"], "steps": [0], "cosine": "no"}, []])
+def test_a_damaged_record_is_named(bad, tmp_path, monkeypatch):
+    path = run_with(tmp_path, monkeypatch, {"epoch": 1, "conflict": bad})
+    with pytest.raises(UserError, match="damaged"):
+        conflict_of(path)
