@@ -14,29 +14,30 @@ from pathlib import Path
 from typing import Any
 
 from qunlearn.metrics import average_gap
+from qunlearn.runs.metrics import metrics_of
 from qunlearn.store.run import Run
+from qunlearn.store.typed import untyped
 
 RESULTS = Path(__file__).parent / "results" / "study"
-SCORES = ("FA", "RA", "TA", "MIA")
 
 
 def row(path: Path, retrain: Run) -> dict[str, Any]:
     """A cell in few figures."""
     run = Run.open(path)
-    parts = run.metrics["parts"]
-    figures = {score: round(run.metrics[score], 2) for score in SCORES}
+    metrics = metrics_of(run)
+    figures = {score: round(value, 2) for score, value in metrics.figures.items()}
     return {
         "cell": f"{path.parent.parent.name}/{path.parent.name}/{path.name}",
-        "revision": run.info.get("revision", 1),
+        "revision": run.info.revision,
         "settings": run.config["settings"],
         **figures,
-        "AG": round(average_gap(run.metrics, retrain.metrics), 2),
-        "entropy": {name: round(part["entropy"], 4) for name, part in parts.items()},
-        "calibration": run.metrics.get("calibration"),
-        "seconds": run.info["seconds"]["forgetting"],
+        "AG": round(average_gap(metrics.figures, metrics_of(retrain).figures), 2),
+        "entropy": {name: round(part.entropy, 4) for name, part in metrics.parts.items()},
+        "calibration": metrics.calibration and untyped(metrics.calibration),
+        "seconds": run.info.seconds["forgetting"],
         "compiled": run.history[-1].get("compiled", False) if run.history else False,
-        "machine": run.info["machine"],
-        "model_sha256": run.info["model_sha256"],
+        "machine": vars(run.info.machine),
+        "model_sha256": run.info.model_sha256,
     }
 
 
@@ -44,18 +45,18 @@ def attacks(home: Path) -> dict[str, Any]:
     """What LiRA found of each method, where there were Retrains enough to judge by."""
     tables = [json.loads(file.read_text()) for file in sorted(home.glob("*/table.json"))]
     rows = [row for table in tables for row in table["rows"]]
-    return {r["method"]: {"seeds": r["seeds"], **r["lira"]} for r in rows if "lira" in r}
+    return {r["method"]: {"seeds": r["seeds"], **r["lira"]} for r in rows if r.get("lira")}
 
 
 def original(path: Path) -> dict[str, Any]:
     """The network that all cells of a study began with, in few figures."""
     run = Run.open(path)
-    parts = {name: round(part["accuracy"], 2) for name, part in run.metrics["parts"].items()}
+    parts = {name: round(part.accuracy, 2) for name, part in metrics_of(run).parts.items()}
     # Not where things are on a machine; of a start, what it is called.
     settings = {key: value for key, value in run.config.items() if key != "data_dir"}
     if start := settings.get("start_from"):
         settings["start_from"] = "/".join(Path(start).parts[-2:])
-    return {"accuracy": parts, "settings": settings, "model_sha256": run.info["model_sha256"]}
+    return {"accuracy": parts, "settings": settings, "model_sha256": run.info.model_sha256}
 
 
 def keep(file: Path, found: Any) -> None:

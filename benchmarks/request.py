@@ -34,7 +34,7 @@ def parts(run: Path, method: str, told: dict[str, Any]) -> dict[str, float]:
         made = forget_run(asked, Path(folder) / "run")
         whole = time.perf_counter() - started
         epochs = made.history[-1]["elapsed"]
-        took = made.info["seconds"]
+        took = made.info.seconds
         found = {
             "epochs": epochs,
             "the method's other work": took["forgetting"] - epochs,

@@ -26,10 +26,11 @@ from qunlearn.data.draw import generator
 from qunlearn.methods import forget
 from qunlearn.metrics import auc, margin
 from qunlearn.runs.data import split_of
-from qunlearn.runs.evaluate import figures, predictions
+from qunlearn.runs.evaluate import predictions, scores_of
 from qunlearn.runs.model_file import load
 from qunlearn.runs.outputs import measured_before
 from qunlearn.store.run import Run
+from qunlearn.store.typed import untyped
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
 from qunlearn.training.inference import predict
@@ -58,15 +59,15 @@ def request(original: Run, tenth: Split, retrains: list[Run], rows: Tensor) -> d
     fabric = make_fabric(ComputeConfig(threads=1))
     result = forget(model, split, fabric=fabric, **recipe)
     labels = data.labels[index]
-    before = measured_before(original, model, whole, split)
-    after = figures(predictions(result.model, split), split)
+    before = measured_before(original, model, split)
+    after = scores_of(predictions(result.model, split), split)
     return {
         "ids": [data.ids[i] for i in index.tolist()],
         "before": confidence(predict(model, data, index), labels).tolist(),
         "after": confidence(predict(result.model, data, index), labels).tolist(),
         "retrains": judged(tenth, retrains, rows),
-        "moved": {name: after[name] - before[name] for name in ("RA", "TA")},
-        "calibration": result.found["calibration"],
+        "moved": {"RA": after.RA - before.RA, "TA": after.TA - before.TA},
+        "calibration": untyped(result.findings.calibration),
         "seconds": result.seconds,
     }
 

@@ -2,6 +2,7 @@
 
 import json
 
+from qunlearn.study import compare as study
 from qunlearn.study.config import CompareConfig
 
 QUICK = {
@@ -14,6 +15,11 @@ QUICK = {
 
 def config(run_folder, **other):
     return CompareConfig.parse({"run": run_folder, **QUICK, **other})
+
+
+def compare_run(config, out, home=None):
+    """The table of a comparison, as its file has it."""
+    return study.compare_run(config, out, home).to_json()
 
 
 def untimed(table):

@@ -12,6 +12,7 @@ from torch import nn
 
 import qunlearn as qu
 from qunlearn.data.sources.npz import to_arrays
+from qunlearn.runs.provenance import Recipe
 from qunlearn.runs.recipe import recipe_of
 from qunlearn.store.run import Run
 
@@ -84,11 +85,12 @@ def test_the_command_line_goes_on_where_python_stopped(saved, qunlearn, tmp_path
 def test_retrain_follows_the_training_that_was_saved(saved):
     folder, _, _ = saved
     original = Run.open(folder / "original")
-    assert recipe_of(original) == {
-        **{"epochs": 3, "batch_size": 50, "lr": 0.05, "warmup": 0.0, "momentum": 0.9},
-        **{"weight_decay": 5e-4, "augment": True, "from_scratch": True},
-        "network": original.info["model_sha256"],
-    }
+    training = {"epochs": 3, "batch_size": 50, "lr": 0.05, "warmup": 0.0, "momentum": 0.9}
+    assert recipe_of(original) == Recipe(
+        training={**training, "weight_decay": 5e-4, "augment": True},
+        from_scratch=True,
+        network=original.info.model_sha256,
+    )
     assert [row["epoch"] for row in original.history] == [1, 2, 3]
     assert recipe_of(Run.open(folder / "forgotten")) == recipe_of(original)
 
@@ -98,8 +100,8 @@ def test_the_saved_figures_are_those_of_evaluate(saved):
     stored = Run.open(folder / "forgotten").metrics
     measured = qu.evaluate(result.model, result.split)
     for name in ("FA", "RA", "TA", "MIA"):
-        assert stored[name] == pytest.approx(measured[name])
-        before = qu.evaluate(net, result.split)[name]
+        assert stored[name] == pytest.approx(measured.figures[name])
+        before = qu.evaluate(net, result.split).figures[name]
         assert stored["before"][name] == pytest.approx(before)
 
 
@@ -212,7 +214,7 @@ def test_a_network_that_was_trained_before_is_not_recorded_as_trained_from_scrat
     qu.train(net, own, **QUICK, save=tmp_path / "one")
     qu.train(net, own, **QUICK, save=tmp_path / "two")
     runs = [Run.open(tmp_path / name) for name in ("one", "two")]
-    assert [recipe_of(run)["from_scratch"] for run in runs] == [True, False]
+    assert [recipe_of(run).from_scratch for run in runs] == [True, False]
 
 
 def test_the_network_given_to_forget_may_be_changed_after(saved, own):
@@ -220,9 +222,9 @@ def test_the_network_given_to_forget_may_be_changed_after(saved, own):
     net = copy.deepcopy(net)
     split = own.forget_class(3)
     result = qu.forget(net, split, **QUICK)
-    before = qu.evaluate(net, split)["FA"]
+    before = qu.evaluate(net, split).FA
     nn.init.zeros_(net[-1].weight)
-    assert result.metrics["before"]["FA"] == before
+    assert before == result.metrics.before.FA
 
 
 def test_export_compares_on_the_split_that_the_network_was_made_on(saved, tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,11 +11,11 @@ from qunlearn.demo import demo, noisy_digits
 
 def test_the_story_means_something(tmp_path):
     result = demo(tmp_path, samples=150, epochs=10)
-    known, unseen = (result["original"][part]["accuracy"] for part in ("train", "test"))
+    known, unseen = (result.original.parts[part].accuracy for part in ("train", "test"))
     assert known > unseen + 15
-    gaps = {row["method"]: row["AG"][0] for row in result["table"]["rows"] if "AG" in row}
+    gaps = {row.method: row.AG[0] for row in result.table.methods}
     assert gaps["calibrated"] < gaps["ft"]
-    page = Path(result["report"]).read_text()
+    page = result.report.read_text()
     assert "cnn; bits of weights 4, of inputs 4, in the first and last layer 8 (lsq+)" in page
     assert "noisy-digits" in page
 

@@ -17,13 +17,14 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods import Forgotten, find_method
 from qunlearn.methods.forget import forget as run_method
-from qunlearn.runs.evaluate import figures, predictions
+from qunlearn.runs.evaluate import predictions, scores_of
+from qunlearn.runs.metrics import RunMetrics, forgotten_metrics
 from qunlearn.runs.save import Made, save_forgotten, save_original
-from qunlearn.store.run import Run
+from qunlearn.store.files import Row
+from qunlearn.store.run import Run, RunInfo
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.train import train as run_training
 
-Row = dict[str, Any]
 Rows = Callable[[Row], None]
 
 
@@ -78,7 +79,7 @@ def train(
     seconds = {"training": round(time.perf_counter() - started, 3)}
     used = {k: v for k, v in settings.items() if k in OptimizerConfig.model_fields}
     recipe = OptimizerConfig.parse(used).to_dict()
-    made = _made(model, split, rows, {"seconds": seconds})
+    made = _made(model, split, rows, RunInfo(seconds))
     save_original(made, Path(save), recipe, from_scratch=fresh, factory=factory, data=data)
     return model
 
@@ -122,7 +123,7 @@ def save(
             "with the split before the request, or save the result of qu.forget."
         )
     Run.check_free(Path(path))
-    made = _made(model.eval(), split, [], {"seconds": {"training": 0.0}})
+    made = _made(model.eval(), split, [], RunInfo({"training": 0.0}))
     save_original(made, Path(path), {}, from_scratch=False, factory=factory, data=data)
     return Path(path)
 
@@ -185,18 +186,20 @@ class Result(Forgotten):
         return predictions(self.model, self.split)
 
     @cached_property
-    def metrics(self) -> dict[str, Any]:
-        """The figures, those before forgetting, and what the method has to say about itself."""
-        before = figures(predictions(self.original, self.split), self.split)
-        return figures(self.outputs, self.split) | {"before": before} | dict(self.found)
+    def metrics(self) -> RunMetrics:
+        """The scores, those before forgetting, and what the method found."""
+        before = scores_of(predictions(self.original, self.split), self.split)
+        after = scores_of(self.outputs, self.split)
+        return forgotten_metrics(after, before, self.findings, self.split)
 
     @property
     def verdict(self) -> str:
         """Whether it forgot, in plain words."""
         from qunlearn.report.run import verdict_of
+        from qunlearn.report.words import calibration_words
 
-        if "calibration" in self.found:
-            return str(self.found["calibration"]["sentence"])
+        if self.findings.calibration is not None:
+            return calibration_words(self.findings.calibration)
         verdict = verdict_of(self.metrics, self.split)
         return " ".join([f"{verdict.word}: {verdict.headline}", *verdict.reasons])
 
@@ -221,7 +224,7 @@ class Result(Forgotten):
         Run.check_free(Path(path))
         chosen = find_method(self.method)
         seconds = {"forgetting": round(self.seconds, 3)}
-        info = {"seconds": seconds, "method": chosen.name, "revision": chosen.revision}
+        info = RunInfo(seconds, chosen.name, chosen.revision)
         made = Made(self.model, self.split, self.outputs, self.metrics, self.history, info)
         save_forgotten(
             made,
@@ -236,10 +239,10 @@ class Result(Forgotten):
         return Path(path)
 
 
-def _made(model: nn.Module, split: Split, history: list[Row], info: Row) -> Made:
+def _made(model: nn.Module, split: Split, history: list[Row], info: RunInfo) -> Made:
     """A trained network, measured."""
     outputs = predictions(model, split)
-    return Made(model, split, outputs, figures(outputs, split), history, info)
+    return Made(model, split, outputs, scores_of(outputs, split), history, info)
 
 
 def _untrained(model: nn.Module) -> bool:

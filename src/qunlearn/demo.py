@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from qunlearn.data import load_dataset
 from qunlearn.report import report_comparison
 from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.metrics import RunMetrics, metrics_of
 from qunlearn.runs.train import train_run
 from qunlearn.store.files import make_folder, write_bytes
 from qunlearn.store.run import Run
 from qunlearn.study.compare import compare_run
 from qunlearn.study.config import CompareConfig
+from qunlearn.study.table import Table
 
 SAMPLES, EPOCHS = 1000, 16
 NOISE = 80
@@ -32,8 +34,17 @@ TRAINING = {
 METHODS = "ft,rl,calibrated"
 
 
-def demo(out: Path, seed: int = 0, samples: int = SAMPLES, epochs: int = EPOCHS) -> dict[str, Any]:
-    """Run the story in the folder `out`; the original's accuracies, the table, the page."""
+@dataclass(frozen=True)
+class Demo:
+    """What the story came to: the original's scores, the comparison, and the page."""
+
+    original: RunMetrics
+    table: Table
+    report: Path
+
+
+def demo(out: Path, seed: int = 0, samples: int = SAMPLES, epochs: int = EPOCHS) -> Demo:
+    """Run the story in the folder `out`."""
     Run.check_free(out)
     make_folder(out)
     data = noisy_digits(out, samples)
@@ -44,11 +55,7 @@ def demo(out: Path, seed: int = 0, samples: int = SAMPLES, epochs: int = EPOCHS)
         {**asked, "seeds": 3, "threads": 1, "workers": min(2, os.cpu_count() or 1)}
     )
     table = compare_run(config, out / "noisy-digits")
-    return {
-        "original": original.metrics["parts"],
-        "table": table,
-        "report": str(report_comparison(out / "noisy-digits")),
-    }
+    return Demo(metrics_of(original), table, report_comparison(out / "noisy-digits"))
 
 
 def noisy_digits(out: Path, samples: int) -> Path:

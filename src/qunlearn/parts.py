@@ -1,9 +1,8 @@
-"""What people call the parts of a split, and what a run tells beside its figures."""
+"""What people call the parts of a split, and the details of a request."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 PARTS = {
     "train": "trained on",
@@ -14,14 +13,11 @@ PARTS = {
     "test_forgotten": "test, forgotten classes",
 }
 
-TOLD = ("declared", "request", "calibration", "duplicates", "elsewhere")
-"""Those entries of a run's metrics that have a `sentence` for people; the last in older runs."""
-
 LOST = 20
 """By how many points the accuracy on what is retained may differ before a warning is due."""
 
 
-def detail_words(detail: Mapping[str, Any]) -> str:
+def detail_words(detail: Mapping[str, object]) -> str:
     """What a request asked, in words.
 
     >>> detail_words({"fraction": 0.1, "skipped": {"unknown": 2, "listed twice": 1}})

@@ -1,7 +1,9 @@
 """The audit of the bits: codes counted, weights rounded anew, and the sentence about it."""
 
+import html
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,8 +11,17 @@ from conftest import SMALL
 from torch import nn
 
 import qunlearn as qu
-from qunlearn.audit.bits import changed_codes, recovered, requantized, verdict
+from qunlearn.audit.bits import (
+    BitsAudit,
+    BitScores,
+    Widths,
+    bits_audit_of,
+    changed_codes,
+    recovered,
+    requantized,
+)
 from qunlearn.audit.config import AuditBitsConfig
+from qunlearn.report.audits import bits_words
 from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.request import ForgetConfig
@@ -38,7 +49,7 @@ def small(quantizer="lsq+", bits=4):
 
 def test_changed_codes_are_counted():
     before, after = small(), small()
-    assert changed_codes(before, after)["all"] == 0
+    assert changed_codes(before, after).all == 0
     scale = after[1].weight_quantizer.scale.item()
     rounded = after[1].rounded().detach()
     with torch.no_grad():
@@ -50,8 +61,8 @@ def test_changed_codes_are_counted():
         flat[9:20] += 0.4 * scale  # less than half of one
     moved = int((rounded.view(-1)[:9] != 0).sum())
     found = changed_codes(before, after)
-    assert found["layers"] == {"0": 0, "1": 100 * moved / 144, "3": 0}
-    assert found["all"] == pytest.approx(100 * moved / (36 + 144 + 640))
+    assert found.layers == {"0": 0, "1": 100 * moved / 144, "3": 0}
+    assert found.all == pytest.approx(100 * moved / (36 + 144 + 640))
 
 
 @pytest.mark.parametrize("quantizer", ["lsq+", "lsq", "dsq", "pact"])
@@ -81,7 +92,13 @@ def test_layers_in_full_precision_are_edges_too():
 
 
 def scored(fa, mia, ra=99.0, ta=70.0):
-    return {"FA": fa, "RA": ra, "TA": ta, "MIA": mia}
+    return BitScores(fa, ra, ta, mia)
+
+
+def audit(trained, row, retrain=None, retrains=None, samples=450, width="8"):
+    """An audit of one width, beside a Retrain with its trained bits and at that width."""
+    reference = None if retrain is None else Widths(retrain, {width: retrains or retrain})
+    return BitsAudit(trained, {width: row}, samples, reference=reference)
 
 
 @pytest.mark.parametrize(
@@ -92,48 +109,35 @@ def scored(fa, mia, ra=99.0, ta=70.0):
         (scored(85, 40), scored(85, 40), "stays forgotten"),  # Retrain does the same
         (scored(70, 40), scored(60, 45), "stays forgotten: nothing"),  # Retrain is harmed more
         (scored(75, 20), scored(75, 40), "comes undone: MIA at 2 bits gives 20.0 points"),
-        (scored(99, 0, ra=50.0), scored(75, 40), "cannot be told"),
+        (scored(99, 0, ra=50.0), scored(75, 40), "Cannot be told"),
     ],
 )
 def test_the_verdict_takes_off_what_retrain_does_too(row, retrains, says):
-    found = {
-        "trained": scored(75, 40),
-        "rows": {"2": row},
-        "reference": {"trained": scored(75, 40), "rows": {"2": retrains}},
-    }
-    assert says in verdict(found, samples=450)
+    same = scored(75, 40)
+    assert says in bits_words(audit(same, row, same, retrains, width="2"))
 
 
 def test_without_retrain_or_with_few_samples_nothing_is_called_forgotten():
-    found = {"trained": scored(98, 5), "rows": {"8": scored(98, 5)}}
-    assert verdict(found, samples=450).startswith("Other bits bring nothing back; whether it had")
-    assert verdict(found | {"reference": found}, samples=10).startswith(
-        "It cannot be told: with 10"
-    )
+    same = scored(98, 5)
+    words = bits_words(audit(same, same))
+    assert words.startswith("Other bits bring nothing back; whether it had")
+    assert bits_words(audit(same, same, same, samples=10)).startswith("Cannot be told: with 10")
 
 
 def test_what_was_not_forgotten_does_not_stay_forgotten():
-    mark = {"trained": scored(75, 40), "rows": {"8": scored(75, 40)}}
-    found = {"trained": scored(98, 5), "rows": {"8": scored(98, 5)}, "reference": mark}
-    assert verdict(found, samples=450).startswith(
-        "It had not wholly forgotten to begin with, FA 23.0"
-    )
+    found = audit(scored(98, 5), scored(98, 5), scored(75, 40))
+    assert bits_words(found).startswith("It had not forgotten in the first place, FA 23.0")
 
 
-def test_without_retrain_new_samples_are_the_mark():
-    found = {"trained": scored(75, 40), "rows": {"8": scored(80, 40, ta=73.0)}}
-    assert recovered(found, "8") == {"FA": 2.0}
+def test_without_retrain_new_samples_are_the_reference():
+    assert recovered(audit(scored(75, 40), scored(80, 40, ta=73.0)), "8") == {"FA": 2.0}
 
 
 def test_an_attack_that_guesses_recognises_nobody():
-    then, now = {"FA": 70.0, "MIA": 40.0, "TA": 70.0}, {"FA": 70.0, "MIA": 10.0, "TA": 70.0}
-    retrain = {"FA": 70.0, "MIA": 42.0, "TA": 70.0, "attack_accuracy": 70.0}
+    then, now = scored(70.0, 40.0), scored(70.0, 10.0)
+    retrain = replace(scored(70.0, 42.0), attack_accuracy=70.0)
     for accuracy, expected in ((70.0, {"FA": 0.0, "MIA": 30.0}), (52.0, {"FA": 0.0})):
-        found = {
-            "trained": then,
-            "rows": {"8": now | {"attack_accuracy": accuracy}},
-            "reference": {"rows": {"8": retrain}},
-        }
+        found = audit(then, replace(now, attack_accuracy=accuracy), retrain)
         assert recovered(found, "8") == expected
 
 
@@ -150,13 +154,13 @@ def test_the_command_keeps_what_it_finds_and_the_report_shows_it(qunlearn, runs,
     model = qu.load(run)
     spec = qu.QuantSpec()
     expected = qu.evaluate(requantized(model, spec, 2), split_of(run))
-    assert found["rows"]["2"]["MIA"] == pytest.approx(expected["MIA"])
+    assert found["rows"]["2"]["MIA"] == pytest.approx(expected.MIA)
 
     code, out, _ = qunlearn("report", run)
     assert code == 0
     page = (run / "report.html").read_text()
     assert "When the bits change" in page
-    assert found["verdict"].split(":")[0] in page
+    assert bits_words(bits_audit_of(Run.open(run))) in html.unescape(page)
     for name, share in found["changed"]["layers"].items():
         assert f'<th scope="row">{name}</th><td>{share:.2f}\N{NO-BREAK SPACE}%</td>' in page
 

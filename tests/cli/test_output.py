@@ -87,7 +87,7 @@ def test_a_received_run(qunlearn, run_folder, tmp_path):
     escaped = json.dumps(HOSTILE)[1:-1]
     metrics = json.loads((path / "metrics.json").read_text())
     metrics["parts"][HOSTILE] = metrics["parts"]["train"]
-    metrics["duplicates"] = {"sentence": HOSTILE}
+    metrics["duplicates"] = {"copies": {HOSTILE: HOSTILE}}
     (path / "metrics.json").write_text(json.dumps(metrics))
     info = (path / "run.json").read_text().replace('"system": "', f'"system": "{escaped}')
     (path / "run.json").write_text(info)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from qunlearn.data import Split
 from qunlearn.errors import UserError
+from qunlearn.report.words import request_words
 
 
 def names(split, rows):
@@ -234,7 +235,7 @@ def test_all_ids_that_cannot_be_used_are_counted_and_named_by_kind(toy):
     assert (request.ids, request.retired) == (tuple(trained[1:3]), (unseen[1],))
     counts = {"listed twice": 1, "already forgotten": 1, "already retired": 1, "unknown": 12}
     assert request.detail == {"skipped": counts}
-    assert further.request_told()["request"]["skipped"] == counts
+    assert further.outcome().skipped == counts
     assert "x0" not in further.to_json()
     with pytest.raises(UserError, match="nothing to forget"):
         split.forget_ids(bad[:2], skip_unusable=True)
@@ -256,9 +257,9 @@ def test_a_request_covers_all_of_a_persons_samples(toy):
         "held_out": len(held_out) - 1,
         "test": len(test) - 2,
     }
-    told = asked.request_told()["request"]
-    assert (told["forgotten"], told["retired"]) == (1, {"held_out": 1, "test": 2})
-    assert "forgotten: 1, retired: 3 (1 held out, 2 test)" in told["sentence"]
+    outcome = asked.outcome()
+    assert (outcome.forgotten, outcome.retired) == (1, {"held_out": 1, "test": 2})
+    assert "forgotten: 1, retired: 3 (1 held out, 2 test)" in request_words(outcome)
 
     text = asked.to_json()
     assert json.loads(text)["format"] == 2
@@ -283,7 +284,7 @@ def test_a_request_may_name_unseen_samples_only(toy):
     only = split.forget_ids(test[:2])
     assert only.last is None
     assert set(only.measured()) == {"train", "held_out", "test"}
-    assert "the weights are unchanged" in only.request_told()["request"]["sentence"]
+    assert "the weights are unchanged" in request_words(only.outcome())
     # What was forgotten before goes on being measured as the last thing that was forgotten.
     forgotten = split.forget_class(1)
     after = forgotten.forget_ids(test[:2])

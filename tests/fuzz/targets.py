@@ -39,13 +39,14 @@ from qunlearn.runs.explain import conflict_of
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.model_file import load, model_with
 from qunlearn.runs.outputs import measured_before
+from qunlearn.runs.provenance import provenance_of
 from qunlearn.runs.recipe import recipe_of
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import train_run
 from qunlearn.store.download import fetch_archive
 from qunlearn.store.run import Run
 from qunlearn.store.weights import read_tensors
-from qunlearn.study.cells import Cell, figures_of
+from qunlearn.study.cells import Cell, result_of
 from qunlearn.study.check import check_folder
 from qunlearn.study.compare import against
 from qunlearn.study.source import Source
@@ -75,7 +76,7 @@ def of_runs(base: Path) -> dict[str, Target]:
     run = forget_run(config, base / "run")
     path, split = run.path, split_of(run)
     model = load(path)
-    cell = Cell("calibrated", 0, config, path, str(run.config["asked"]))
+    cell = Cell("calibrated", 0, config, path, str(provenance_of(run).request))
 
     def sealed(read: Callable[[], object]) -> Callable[[], object]:
         def both() -> None:
@@ -98,7 +99,7 @@ def of_runs(base: Path) -> dict[str, Target]:
             model(split.data.normalise(split.data.images[:2]))
 
     def of_figures() -> None:
-        figures_of(run)
+        result_of(run, 0)
         cell.check()
         reported(path)
 
@@ -110,7 +111,7 @@ def of_runs(base: Path) -> dict[str, Target]:
     def of_config() -> None:
         data_config(run)
         recipe_of(run)
-        figures_of(run)
+        result_of(run, 0)
         settings_in(path / "config.toml", list(ForgetConfig.model_fields))
         ForgetConfig.parse(run.config)
 

@@ -98,5 +98,5 @@ def test_quantizers_and_running_averages_stay(trained, asked):
 
 def test_it_has_no_settings_of_training(trained, asked):
     assert issubclass(iu.IuConfig, MethodConfig)
-    with pytest.raises(UserError, match="Unknown setting of iu, 'lr'"):
+    with pytest.raises(UserError, match=r"Method 'iu' has no setting 'lr'\. Its settings are seed"):
         forget(trained, asked, "iu", lr=0.1)

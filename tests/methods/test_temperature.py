@@ -130,6 +130,6 @@ def test_where_it_cannot_be_done_nothing_is_changed(reason, trained, asked):
 def test_forgetting_ends_as_sure_of_unseen_samples_as_expected(trained, asked):
     result = forget(trained, asked, epochs=2)
     expected = expected_entropy(trained, asked, asked.held_out)
-    factor = result.found["calibration"]["sharpened"]
+    factor = result.findings.calibration.logit_scale
     assert 1 <= factor < MOST
     assert mean_entropy(result.model, asked, asked.held_out) <= expected + 1e-4

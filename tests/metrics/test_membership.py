@@ -196,8 +196,8 @@ def predictions(seed):
 
 def test_a_model_that_is_its_own_retrain_has_no_gap():
     first, again = score(*predictions(0)), score(*predictions(0))
-    assert average_gap(first, again) == 0
-    assert average_gap(first, score(*predictions(1))) > 0
+    assert average_gap(first.figures, again.figures) == 0
+    assert average_gap(first.figures, score(*predictions(1)).figures) > 0
 
 
 def test_the_four_figures_are_those_of_their_parts():
@@ -205,7 +205,7 @@ def test_the_four_figures_are_those_of_their_parts():
     found = score(logits, labels, exact=True, vector=True)
     for name, part in (("FA", "forget"), ("RA", "retain"), ("TA", "test")):
         right = (logits[part].argmax(1) == labels[part]).float().mean().item()
-        assert found[name] == pytest.approx(100 * right)
+        assert found.figures[name] == pytest.approx(100 * right)
     rows = attack_samples(80, 50, 0)[0]
     expected = mia_efficacy(
         true_confidence(logits["retain"][rows], labels["retain"][rows]),
@@ -213,8 +213,8 @@ def test_the_four_figures_are_those_of_their_parts():
         true_confidence(logits["forget"], labels["forget"]),
         exact=True,
     )
-    assert found["MIA"] == found["attacks"]["confidence"] == expected
-    assert set(found["attacks"]) == {
+    assert found.MIA == found.attacks["confidence"] == expected
+    assert set(found.attacks) == {
         "confidence", "correctness", "entropy", "modified entropy", "vector",
     }  # fmt: skip
 

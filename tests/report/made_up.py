@@ -2,6 +2,8 @@
 
 import json
 
+from qunlearn.metrics import PartScores, Scores
+
 SCORES = ("FA", "RA", "TA", "MIA")
 BEFORE = {"FA": 99.0, "RA": 99.0, "TA": 80.0, "MIA": 5.0}
 RETRAIN = {"FA": 80.0, "RA": 99.0, "TA": 80.0, "MIA": 35.0}
@@ -29,12 +31,20 @@ def parts(forget, unseen, samples=SAMPLES):
 
 
 def metrics(forget, unseen=(80.0, 0.75), was=(99.0, 0.98), ra=99.0, samples=SAMPLES):
-    """A run's figures without Retrain."""
-    return {
-        **{"FA": forget[0], "RA": ra, "TA": unseen[0], "MIA": 30.0},
-        "parts": parts(forget, unseen, samples),
-        "before": {**BEFORE, "parts": parts(was, (80.0, 0.75), samples)},
-    }
+    """A run's scores without Retrain, after and before."""
+    now, then = parts(forget, unseen, samples), parts(was, (80.0, 0.75), samples)
+    now["retain"]["accuracy"] = ra
+    return tuple(
+        Scores({name: PartScores(**part) for name, part in each.items()}, {"confidence": mia})
+        for each, mia in ((now, 30.0), (then, BEFORE["MIA"]))
+    )
+
+
+def measured(values):
+    """What was measured where the four figures have these values, as files have it."""
+    rows = parts((values["FA"], 0.7), (values["TA"], 0.7))
+    rows["retain"]["accuracy"] = values["RA"]
+    return {**values, "attacks": {"confidence": values["MIA"]}, "parts": rows}
 
 
 def table(models=MODELS, seeds=3, floor=0.6, **changed):
@@ -55,20 +65,20 @@ def table(models=MODELS, seeds=3, floor=0.6, **changed):
             "agreement": {key: [87.5, None] for key in SAMPLES},
             "divergence": {key: [0.0123, None] for key in SAMPLES},
             "cells": [
-                {"metrics": {s: values[s] + shift for s in SCORES}, "folder": f"seed{seed}"}
+                {
+                    "metrics": measured({s: values[s] + shift for s in SCORES}),
+                    "folder": f"seed{seed}",
+                    **{"seed": seed, "seconds": 3.0, "settings": {}, "threads": 1},
+                }
                 for seed, shift in enumerate(shifts)
             ],
             "gaps": {s: [gaps[s], None] for s in SCORES},
-            "AG": [sum(gaps.values()) / 4, None],
+            "AG": [sum(gaps.values()) / 4, 0.1 if seeds > 1 else None],
         }
 
     rows = [row("retrain", RETRAIN, dict.fromkeys(SCORES, 0.0))]
     for name, values in models.items():
         rows.append(row(name, values, {s: abs(values[s] - RETRAIN[s]) for s in SCORES}))
-    for place, each in zip(
-        ("best", "runner-up"), sorted(rows[1:], key=lambda r: r["AG"][0]), strict=False
-    ):
-        each["place"] = place
     return {
         "request": "random",
         "detail": {"fraction": 0.1, "seed": 0},
@@ -76,9 +86,8 @@ def table(models=MODELS, seeds=3, floor=0.6, **changed):
         "seeds": seeds,
         "select": None,
         "settings_from": None,
-        "ranking": "Best is forgetter.",
         "failed": {},
-        "original": BEFORE,
+        "original": measured(BEFORE),
         "rows": rows,
         "noise_floor": {"AG": [floor, 0.1], "pairs": 3} if seeds > 1 else None,
     } | changed

@@ -1,5 +1,8 @@
 """What the page answers, for measurements that leave no doubt and for some that do."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from report.made_up import BEFORE, MODELS, RETRAIN, metrics, table
 
@@ -7,6 +10,7 @@ from qunlearn.metrics import average_gap
 from qunlearn.report.alone import alone
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.comparison import view_of
+from qunlearn.study.table import read_table
 
 
 def beside(values, samples=4_500, **more):
@@ -27,8 +31,8 @@ def beside(values, samples=4_500, **more):
 def test_beside_retrain(name, level, word):
     verdict = beside(MODELS[name])
     assert (verdict.level, verdict.word) == (level, word)
-    content = table()
-    row = next(row for row in content["rows"] if row["method"] == name)
+    content = read_table(table(), Path("table.json"))
+    row = next(row for row in content.rows if row.method == name)
     assert beside_retrain(view_of(row, content)).word == word
 
 
@@ -86,30 +90,30 @@ def test_few_samples_or_wide_seeds_never_give_a_yes():
     ],
 )
 def test_without_retrain_beside_the_held_out_part(forget, word, said):
-    verdict = alone(metrics(forget))
+    verdict = alone(*metrics(forget))
     assert verdict.word == word
     assert said in verdict.headline
     assert any("no retrained model" in caution for caution in verdict.cautions)
 
 
 def test_without_retrain_a_damaged_model_is_called_so():
-    assert alone(metrics((30.0, 0.3), unseen=(31.0, 0.3), ra=33.0)).word == "Damaged"
+    assert alone(*metrics((30.0, 0.3), unseen=(31.0, 0.3), ra=33.0)).word == "Damaged"
 
 
 def test_without_memory_before_or_with_few_samples_it_cannot_be_told():
-    assert alone(metrics((80.2, 0.755), was=(80.5, 0.755))).level == "unsure"
+    assert alone(*metrics((80.2, 0.755), was=(80.5, 0.755))).level == "unsure"
     few = {"retain": 200, "forget": 20, "held_out": 20, "test": 400}
-    was = metrics((80.2, 0.755), was=(99.9, 0.99), samples=few)
-    was["before"]["parts"]["held_out"]["accuracy"] = 30.0
-    verdict = alone(was)
+    now, before = metrics((80.2, 0.755), was=(99.9, 0.99), samples=few)
+    before.parts["held_out"] = replace(before.parts["held_out"], accuracy=30.0)
+    verdict = alone(now, before)
     assert verdict.level == "unsure"
     assert any("chance" in caution for caution in verdict.cautions)
 
 
 def test_of_a_whole_class_none_is_to_be_right():
-    assert alone(metrics((0.0, 0.01)), whole_class=True).level == "yes"
-    assert alone(metrics((30.0, 0.3)), whole_class=True).word == "Only in part"
-    assert alone(metrics((90.0, 0.9)), whole_class=True).word == "No"
+    assert alone(*metrics((0.0, 0.01)), whole_class=True).level == "yes"
+    assert alone(*metrics((30.0, 0.3)), whole_class=True).word == "Only in part"
+    assert alone(*metrics((90.0, 0.9)), whole_class=True).word == "No"
 
 
 def test_nothing_done_is_never_called_mostly():

@@ -62,8 +62,8 @@ def test_a_full_precision_model_is_adopted_as_it_is(told, elsewhere, digits, tmp
     assert all(torch.equal(state[k], v) for k, v in elsewhere.state_dict().items())
     assert run.metrics["parts"]["train"]["samples"] == 180
     assert run.metrics["parts"]["train"]["accuracy"] > run.metrics["parts"]["test"]["accuracy"]
-    assert "looks unseen" in run.info["held_out_check"]
-    assert evaluate_run(run.path) == run.metrics
+    assert "looks unseen" in run.info.held_out_check
+    assert evaluate_run(run.path).to_json() == run.metrics
 
 
 def test_lists_may_call_their_column_otherwise(told, tmp_path):
@@ -125,7 +125,7 @@ def test_a_users_own_factory_is_used_and_must_be_said_again(told, digits, tmp_pa
     run = adopt_run(AdoptConfig.parse({**told, "model": "plain_net:make"}), tmp_path / "run")
     with pytest.raises(UserError, match="--model plain_net:make"):
         evaluate_run(run.path)
-    assert evaluate_run(run.path, factory="plain_net:make") == run.metrics
+    assert evaluate_run(run.path, factory="plain_net:make").to_json() == run.metrics
 
 
 def test_the_normalisation_it_was_trained_with_is_kept_and_any_other_refused(
@@ -139,7 +139,7 @@ def test_the_normalisation_it_was_trained_with_is_kept_and_any_other_refused(
             adopt_run(AdoptConfig.parse({**told, **wrong}), tmp_path / "no")
     assert not (tmp_path / "no").exists()
     run = adopt_run(AdoptConfig.parse({**told, "mean": "0.5", "std": "0.5"}), tmp_path / "run")
-    assert evaluate_run(run.path) == run.metrics
+    assert evaluate_run(run.path).to_json() == run.metrics
     assert json.loads(run.split)["normalisation"]["mean"] == [0.5]
     with pytest.raises(UserError, match="2 numbers for 1 channels"):
         adopt_run(AdoptConfig.parse({**told, "mean": "0.1,0.2"}), tmp_path / "no")

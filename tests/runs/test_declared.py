@@ -12,12 +12,14 @@ from qunlearn.errors import UserError
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, quantize
 from qunlearn.report import report_run
+from qunlearn.report.words import declared_words
 from qunlearn.runs.adopt import adopt_run
 from qunlearn.runs.check import check_run
 from qunlearn.runs.config import AdoptConfig, TrainConfig
 from qunlearn.runs.data import split_of
 from qunlearn.runs.evaluate import evaluate, evaluate_run
 from qunlearn.runs.forget import forget_run
+from qunlearn.runs.metrics import Declared
 from qunlearn.runs.model_file import load
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import train_run
@@ -74,8 +76,8 @@ def test_it_is_a_reference_and_every_command_says_that_it_was_declared(made, qun
     expected = evaluate(load(run, OWN), split, load(made / "declared", OWN))
     code, out, _ = qunlearn("evaluate", run, *reference, "--json")
     metrics = json.loads(out)["metrics"]
-    assert (code, metrics["AG"]) == (0, pytest.approx(expected["AG"]))
-    assert WORDS in metrics["declared"]["sentence"]
+    assert (code, metrics["AG"]) == (0, pytest.approx(expected.AG))
+    assert WORDS in declared_words(Declared(**metrics["declared"]))
     assert WORDS in qunlearn("evaluate", run, *reference)[1]
     code, out, _ = qunlearn("audit", "bits", run, *reference, "--bits", "6")
     assert (code, WORDS in out) == (0, True)
@@ -90,16 +92,16 @@ def test_what_was_declared_is_on_record(made):
     run = Run.open(made / "declared")
     assert run.config["retrain_of"] == str(made / "forgotten")
     assert run.split == Run.open(made / "forgotten").split
-    assert "forgotten: unseen" in run.info["declared"]
+    assert "forgotten: unseen" in run.info.declared
     assert run.config["weight_bits"] == 8
     assert not check_run(made / "declared")
     # An own Retrain made here is not called declared.
-    assert "declared" not in evaluate_run(made / "forgotten", factory=OWN)
+    assert evaluate_run(made / "forgotten", factory=OWN).declared is None
 
 
 def test_a_list_of_what_it_was_trained_on_must_agree(made, tmp_path):
     run = declare(made, tmp_path / "right", trained_on=made / "retained.txt")
-    assert run.info["method"] == "retrain"
+    assert run.info.method == "retrain"
     retained = (made / "retained.txt").read_text()
     forgotten = json.loads(Run.open(made / "forgotten").split)["requests"][0]["ids"]
     (tmp_path / "more.txt").write_text(f"{retained}\n{forgotten[0]}\n{forgotten[1]}")
@@ -145,7 +147,7 @@ def test_a_retrain_in_full_precision_is_a_reference_but_not_for_other_bits(
 ):
     full = declare(made, tmp_path / "full", weights=made / "full.safetensors")
     own = ("--model", OWN)
-    assert full.info["declared"].endswith("Its bits are not the run's.")
+    assert full.info.declared.endswith("Its bits are not the run's.")
     code, out, _ = qunlearn("evaluate", made / "forgotten", "--reference", full.path, *own)
     assert (code, "Its bits are not the run's." in out) == (0, True)
     code, _, err = qunlearn("audit", "bits", made / "forgotten", "--reference", full.path, *own)

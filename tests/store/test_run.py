@@ -12,7 +12,7 @@ from sealed import seal
 
 from qunlearn.errors import Failure, UserError
 from qunlearn.store import run as run_module
-from qunlearn.store.run import AnotherRun, Run
+from qunlearn.store.run import AnotherRun, Run, RunInfo
 from qunlearn.store.weights import write_weights
 
 
@@ -22,7 +22,7 @@ def finished(path):
         write_weights(run.model_path, {"a": torch.zeros(3)}, {})
         run.write_predictions({"test": torch.zeros(2, 2)})
         run.write_metrics({"parts": {}})
-        run.finish({"seconds": {"training": 1.0}})
+        run.finish(RunInfo({"training": 1.0}))
     return run
 
 
@@ -34,15 +34,15 @@ def test_a_run_is_complete_only_once_finished(tmp_path):
     run.write_split("{}")
     run.write_metrics({})
     run.model_path.write_bytes(b"weights")
-    run.finish({"seconds": {"training": 1.0}})
+    run.finish(RunInfo({"training": 1.0}))
     assert Run.open(run.path).config == {"lr": 0.1}
-    assert Run.open(run.path).info["versions"]["torch"]
+    assert Run.open(run.path).info.versions["torch"]
 
 
 def test_a_model_that_changed_since_the_run_was_finished_is_noticed(tmp_path):
     run = Run.create(tmp_path / "a")
     run.model_path.write_bytes(b"weights")
-    run.finish({})
+    run.finish(RunInfo())
     run.check_model()
     run.model_path.write_bytes(b"weighty")
     with pytest.raises(UserError, match="not the one"):
@@ -87,7 +87,7 @@ def test_a_copy_that_was_interrupted_is_no_run_and_is_made_again(tmp_path, monke
     with Run.writing(tmp_path / "a", {"lr": 1}, "{}") as run:
         for name in ("model.safetensors", "metrics.json"):
             (run.path / name).write_text("{}")
-        run.finish({})
+        run.finish(RunInfo())
     write = run_module.write_bytes
 
     def stop(path, content):
@@ -129,7 +129,7 @@ def test_a_run_that_was_begun_goes_on_with_the_same_settings_only(tmp_path):
     with Run.writing(tmp_path / "a", {"lr": 1}, "{}", resume=True):
         names = {path.name for path in run.path.iterdir()}
         assert names == {"config.toml", "split.json", "checkpoint.safetensors", ".lock"}
-        run.finish({})
+        run.finish(RunInfo())
     names = {path.name for path in run.path.iterdir()}
     assert names == {"config.toml", "split.json", "checksums.txt", "run.json"}
 
@@ -142,9 +142,9 @@ def test_a_run_says_when_it_was_begun_and_finished_however_often_it_was_resumed(
     with Run.writing(tmp_path / "a", {"lr": 1}, "{}", resume=True):
         for name in ("model.safetensors", "metrics.json"):
             (run.path / name).write_text("{}")
-        run.finish({})
-    assert run.info["begun"] == "2023-11-14T22:13:20Z"
-    finished = datetime.strptime(run.info["finished"], "%Y-%m-%dT%H:%M:%SZ")
+        run.finish(RunInfo())
+    assert run.info.begun == "2023-11-14T22:13:20Z"
+    finished = datetime.strptime(run.info.finished, "%Y-%m-%dT%H:%M:%SZ")
     assert -1 < finished.replace(tzinfo=UTC).timestamp() - before < 60
 
 
@@ -229,7 +229,7 @@ WRITES = {
     "history.jsonl": lambda run: run.append_history({"x": "x" * 5000}),
     "metrics.json": lambda run: run.write_metrics({"x": "x" * 5000}),
     "predictions.safetensors": lambda run: run.write_predictions({"test": torch.zeros(5000, 2)}),
-    "run.json": lambda run: run.finish({"x": "x" * 5000}),
+    "run.json": lambda run: run.finish(RunInfo(method="x" * 5000)),
 }
 
 

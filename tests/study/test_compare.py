@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import SMALL
-from quick_study import QUICK, config, untimed
+from quick_study import QUICK, compare_run, config, untimed
 from sealed import seal
 
 from qunlearn.cli.main import main
@@ -29,7 +29,6 @@ from qunlearn.runs.train import train_run
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
 from qunlearn.study import cells
-from qunlearn.study.compare import compare_run
 from qunlearn.study.config import CompareConfig, folder_name
 from qunlearn.study.tune import distance
 from qunlearn.study.workers import side_by_side
@@ -77,7 +76,7 @@ def test_seeds_share_the_request_and_differ_in_the_network(compared):
     out, _ = compared
     runs = [Run.open(out / "cells" / "retrain" / f"seed{seed}") for seed in range(3)]
     assert len({run.split for run in runs}) == 1
-    assert len({run.info["model_sha256"] for run in runs}) == 3
+    assert len({run.info.model_sha256 for run in runs}) == 3
 
 
 def test_a_second_call_makes_nothing_anew(compared, run_folder):
@@ -120,7 +119,7 @@ def test_cells_of_a_methods_old_code_are_not_taken_for_the_news(
     for now, before in zip(changed["rows"][2]["cells"], table["rows"][2]["cells"], strict=True):
         assert now["folder"].startswith(f"{before['folder']}-")
         made = Run.open(copy / "cells" / "ga" / now["folder"])
-        assert made.info["revision"] == 2
+        assert made.info.revision == 2
     assert compare_run(config(run_folder), copy) == changed
 
 
@@ -344,7 +343,7 @@ def test_the_stored_predictions_give_the_runs_figures(compared, run_folder):
     run = Run.open(out / "cells" / "ft" / "seed0")
     split = split_of(run)
     fresh = evaluate(load(run.path), split)
-    assert {**fresh, "before": run.metrics["before"]} == run.metrics
+    assert fresh.to_json() | {"before": run.metrics["before"]} == run.metrics
     assert set(run.predictions) == set(split.measured())
     assert all(torch.isfinite(rows).all() for rows in run.predictions.values())
 
@@ -435,7 +434,7 @@ def test_retrains_start_from_those_of_the_twins_comparison(tmp_path):
     made = sorted((tmp_path / "b" / "cells").glob("retrain*/seed*"))
     assert len(made) == 2
     for cell in map(Run.open, made):
-        assert cell.config["start_digest"] == start.info["model_sha256"]
+        assert cell.config["provenance"]["start"] == start.info.model_sha256
         assert cell.config["settings"]["lr"] == 0.004
     # The same start by another name makes nothing anew; another start at the same place does.
     (tmp_path / "x").mkdir()

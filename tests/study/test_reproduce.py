@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import SMALL
@@ -18,7 +19,7 @@ from qunlearn.runs.train import model_spec, quant_spec, train_run
 from qunlearn.store.run import Run
 from qunlearn.study import reproduce as experiments
 from qunlearn.study.config import variant
-from qunlearn.study.paper import paper_rows, printed, stated
+from qunlearn.study.paper import PaperRow, paper_rows, printed, stated
 from qunlearn.study.reproduce import (
     EXPERIMENTS,
     ReproduceConfig,
@@ -32,22 +33,22 @@ from qunlearn.training import checkpoint, optimizer
 
 
 def test_the_papers_average_gaps_follow_from_its_figures_or_a_note_says_not():
-    blocks = {(r["dataset"], r["model"].split("-")[0], r["scenario"]) for r in paper_rows()}
+    blocks = {(r.dataset, r.model.split("-")[0], r.scenario) for r in paper_rows()}
     for block in blocks:
         rows = printed(*block)
         for method, row in rows.items():
-            exact = abs(average_gap(row, rows["retrain"]) - row["AG"]) < 0.03
-            assert exact or row["note"], (block, method)
+            exact = abs(average_gap(row.figures, rows["retrain"].figures) - row.AG) < 0.03
+            assert exact or row.note, (block, method)
 
 
 def test_every_method_of_the_paper_is_ours():
     for row in paper_rows():
-        find_method(variant(row["method"])[0])
+        find_method(variant(row.method)[0])
 
 
 def test_every_block_of_the_papers_tables_is_an_experiment():
     made = {(name, b.dataset, b.scenario) for name, blocks in EXPERIMENTS.items() for b in blocks}
-    assert {(r["table"], r["dataset"], r["scenario"]) for r in paper_rows()} <= made
+    assert {(r.table, r.dataset, r.scenario) for r in paper_rows()} <= made
     assert set(EXPERIMENTS) == {
         "main", "ablation", "class-wise", "mobilenetv2", "tiny-imagenet", "quantizers", "runtime",
         "entropy",
@@ -108,10 +109,10 @@ def test_fewer_images_are_another_network_and_only_of_the_small_scale():
 def test_some_methods_of_an_experiment_can_be_asked_for(monkeypatch, tmp_path):
     made_small(monkeypatch, "main", Scenario("digits", "random 10%", methods="ga,iu"))
     (few,) = reproduce(ReproduceConfig(what="main", seeds=1, threads=1, methods="ga"), tmp_path)
-    assert [row["method"] for row in few["table"]["rows"]] == ["retrain", "ga"]
+    assert [row.method for row in few.table.rows] == ["retrain", "ga"]
     (all_of_it,) = reproduce(ReproduceConfig(what="main", seeds=1, threads=1), tmp_path)
-    assert all_of_it["table"]["rows"][:2] == few["table"]["rows"]
-    assert all_of_it["table"]["rows"][2]["method"] == "iu"
+    assert all_of_it.table.rows[:2] == few.table.rows
+    assert all_of_it.table.rows[2].method == "iu"
 
 
 TINY = SMALL | {"keep": ("fc",)}
@@ -135,7 +136,7 @@ def test_an_experiment_trains_compares_and_goes_on(monkeypatch, tmp_path):
     made_small(monkeypatch, "main", *blocks)
     config = ReproduceConfig(what="main", seeds=1, threads=1)
     results = list(reproduce(config, tmp_path))
-    assert [r["block"] for r in results] == [b.name for b in blocks]
+    assert [r.name for r in results] == [b.name for b in blocks]
     original = tmp_path / "digits-resnet18-lsq+-paper" / "original"
     assert not isinstance(load(original).fc, QuantLayer)
     made = Run.open(original).info
@@ -179,12 +180,12 @@ def test_experiments_share_cells_and_settings_but_no_table(monkeypatch, tmp_path
     source = home / "main" / "table.json"
     borrowed = ReproduceConfig(what="ablation", seeds=1, threads=1, settings_from=source)
     (second,) = reproduce(borrowed, tmp_path)
-    assert second["table"]["rows"][1] == first["table"]["rows"][1]
-    assert second["table"]["rows"][2]["trials"] == 2
-    lr = first["table"]["rows"][1]["settings"]["lr"]
-    assert second["table"]["rows"][2]["settings"]["lr"] == lr
+    assert second.table.rows[1] == first.table.rows[1]
+    assert second.table.rows[2].trials == 2
+    lr = first.table.rows[1].settings["lr"]
+    assert second.table.rows[2].settings["lr"] == lr
     (plain,) = reproduce(ReproduceConfig(what="ablation", seeds=1, threads=1), tmp_path)
-    assert plain["table"]["rows"][2]["settings"]["lr"] == find_method("ga").config().lr
+    assert plain.table.rows[2].settings["lr"] == find_method("ga").config().lr
     assert (home / "main" / "table.json").read_bytes() == kept
     assert before.items() <= {p: p.stat().st_mtime_ns for p in home.rglob("run.json")}.items()
 
@@ -265,8 +266,7 @@ def test_each_experiment_prints_its_figures_beside_the_papers(
 ):
     made_small(monkeypatch, what, *blocks)
     figures = {
-        name: dict(zip(("FA", "RA", "TA", "MIA", "AG"), row, strict=True))
-        | {"method": name, "note": "misprinted" if name == "oeu" else ""}
+        name: PaperRow("", "", "", "", name, *row, "misprinted" if name == "oeu" else "")
         for name, row in paper.items()
     }
     monkeypatch.setattr(experiments, "printed", lambda *block: figures)
@@ -295,7 +295,7 @@ def test_quantizers_share_a_twin_and_its_retrains(monkeypatch, tmp_path):
     made_small(monkeypatch, "quantizers", *blocks)
     config = ReproduceConfig(what="quantizers", seeds=2, threads=1, from_twin=True)
     results = list(reproduce(config, tmp_path))
-    assert [r["quantizer"] for r in results] == ["lsq", "none"]
+    assert [r.quantizer for r in results] == ["lsq", "none"]
     twin, quantized = (
         tmp_path / f"digits-resnet18-{name}" for name in ("none-paper", "lsq-paper-from-twin")
     )
@@ -306,7 +306,7 @@ def test_quantizers_share_a_twin_and_its_retrains(monkeypatch, tmp_path):
     made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")}
     # However the folder is called, it is the same.
     again = list(reproduce(config, tmp_path / "x" / ".."))
-    assert [r["table"]["rows"] for r in again] == [r["table"]["rows"] for r in results]
+    assert [r.table.rows for r in again] == [r.table.rows for r in results]
     assert made == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")}
     shutil.rmtree(twin / "original")
     monkeypatch.setitem(TINY, "epochs", 3)
@@ -358,7 +358,7 @@ def test_the_released_variant_is_called_what_it_is(capsys):
         recipe_of(block, config)["quantizer"] == "lsq" and "-lsq-" in block.name
         for block in chosen(config)
     )
-    print_variant([{"block": "cifar10-mobilenetv2-lsq-random-10"}])
+    print_variant([SimpleNamespace(name="cifar10-mobilenetv2-lsq-random-10")])
     assert "2-bit weights" in (told := capsys.readouterr().out)
     assert "4-bit" not in told
 
@@ -369,5 +369,5 @@ def test_the_released_variant_stands_beside_the_same_figures(monkeypatch, tmp_pa
     monkeypatch.setattr(experiments, "stated", lambda *words: asked.append(words) or [])
     config = ReproduceConfig(what="runtime", variant="released", seeds=1, threads=1)
     (block,) = reproduce(config, tmp_path)
-    assert block["quantizer"] == "lsq"
+    assert block.quantizer == "lsq"
     assert asked == [("runtime", "digits", "lsq+")]

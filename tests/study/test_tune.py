@@ -3,17 +3,17 @@
 import itertools
 import shutil
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from quick_study import config, untimed
+from quick_study import compare_run, config, untimed
 
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import Range
 from qunlearn.metrics import average_gap
 from qunlearn.store.run import Run
 from qunlearn.study import tune
-from qunlearn.study.compare import compare_run
 from qunlearn.study.tune import distance
 
 
@@ -80,10 +80,12 @@ def test_without_optuna_the_remedy_is_said(monkeypatch):
 
 def test_on_whole_classes_the_search_wants_nothing_to_be_right():
     def run(forget):
-        unseen = {"accuracy": 90.0, "confidence": 0.9}
-        parts = {"forget": forget, "held_out": unseen, "test_forgotten": {}}
-        before = {"RA": 99.0, "parts": {"held_out": unseen}}
-        return SimpleNamespace(metrics={"RA": 99.0, "parts": parts, "before": before})
+        same = {"samples": 10, "entropy": 0.1}
+        unseen = {"accuracy": 90.0, "confidence": 0.9, **same}
+        then = {"held_out": unseen, "retain": {"accuracy": 99.0, "confidence": 0.9, **same}}
+        parts = {**then, "forget": {**forget, **same}, "test_forgotten": unseen}
+        metrics = {"parts": parts, "before": {"parts": then}}
+        return SimpleNamespace(path=Path("run"), metrics=metrics)
 
     gone = run({"accuracy": 0.0, "confidence": 0.0})
     known = run({"accuracy": 90.0, "confidence": 0.9})

@@ -11,7 +11,7 @@ from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, known_quantizers, quantize
 from qunlearn.runs.model_file import load, save
 from qunlearn.runs.train import header_of
-from qunlearn.store.run import Run
+from qunlearn.store.run import Run, RunInfo
 from qunlearn.training.inference import predict
 from qunlearn.training.train import train
 
@@ -40,7 +40,7 @@ def test_a_loaded_model_gives_identical_outputs_bit_for_bit(
     run.write_config({})
     run.write_split(digits.to_json())
     run.write_metrics({})
-    run.finish({})
+    run.finish(RunInfo())
     with torch.no_grad():
         assert torch.equal(load(run.path)(images), expected)
     assert torch.equal(predict(load(run.path), digits.data, digits.test), scored)
@@ -70,7 +70,7 @@ def change_header(folder, change):
     header = json.loads(metadata["qunlearn"])
     change(header)
     save_file(load_file(path), path, {**metadata, "qunlearn": json.dumps(header)})
-    Run(folder).finish({})  # with a checksum that fits
+    Run(folder).finish(RunInfo())  # with a checksum that fits
 
 
 @pytest.mark.parametrize(
@@ -119,6 +119,6 @@ def test_weights_with_nan_are_refused(copied):
     tensors = load_file(path)
     tensors["fc.bias"][0] = torch.nan
     save_file(tensors, path, metadata)
-    Run(copied).finish({})  # with a checksum that fits
+    Run(copied).finish(RunInfo())  # with a checksum that fits
     with pytest.raises(UserError, match=r"fc\.bias.*NaN"):
         load(copied)

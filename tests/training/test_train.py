@@ -31,8 +31,8 @@ def test_every_quantizer_learns_the_digits(digits, quantizer):
     for seed in (0, 1):  # which differ by ten points and more
         model = small_model(QuantSpec(quantizer=quantizer), seed)
         train(model, digits, epochs=10, batch_size=30, lr=0.1, warmup=1, seed=seed)
-        parts = evaluate(model, digits)["parts"]
-        means = {part: mean + parts[part]["accuracy"] / 2 for part, mean in means.items()}
+        parts = evaluate(model, digits).parts
+        means = {part: mean + parts[part].accuracy / 2 for part, mean in means.items()}
     assert min(means.values()) > 50  # chance is 10
 
 
@@ -154,8 +154,8 @@ def test_a_run_folder_holds_everything(run_folder):
     }
     assert TrainConfig.parse(run.config) == TrainConfig.parse(SMALL)
     assert [row["epoch"] for row in run.history] == [1, 2]
-    assert run.info["machine"]["threads"] == 1
-    assert evaluate_run(run_folder) == run.metrics
+    assert run.info.machine.threads == 1
+    assert evaluate_run(run_folder).to_json() == run.metrics
 
 
 def test_a_loss_that_explodes_is_said_and_leaves_no_loadable_run(tmp_path):
@@ -181,7 +181,7 @@ def test_a_split_without_a_test_part_can_be_trained_on(digits):
     data = digits.data.take((~digits.data.is_test).nonzero().flatten())
     split = Split.make(data)
     model = train(small_model(QuantSpec()), split, epochs=1, batch_size=90)
-    assert set(evaluate(model, split)["parts"]) == {"train", "held_out"}
+    assert set(evaluate(model, split).parts) == {"train", "held_out"}
 
 
 def test_training_starts_from_the_full_precision_twin(tmp_path):

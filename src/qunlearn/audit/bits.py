@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from qunlearn.data import Split
 from qunlearn.errors import UserError
+from qunlearn.metrics import Scores
 from qunlearn.metrics.gap import SCORES, average_gap, half_width
 from qunlearn.metrics.membership import WEAK, weakest_attack
 from qunlearn.quant import Quantizer, QuantSpec, families
@@ -25,11 +27,15 @@ from qunlearn.quant.convert import edge_layers
 from qunlearn.quant.layers import QuantLayer
 from qunlearn.runs.data import split_of
 from qunlearn.runs.evaluate import evaluate
+from qunlearn.runs.metrics import Declared, metrics_of
 from qunlearn.runs.model_file import Header, load
 from qunlearn.runs.origin import origin_of
 from qunlearn.runs.reference import check_present, check_reference, check_test, declared
-from qunlearn.store.run import Run
+from qunlearn.store.run import AUDIT, Run
+from qunlearn.store.typed import typed, untyped
 
+NAME = "bits"
+"""What the audit is called on the command line and in `audit.json`."""
 FLOAT = 32
 DAMAGED = 30.0
 """A network that loses so many points of RA by the rounding says nothing of what it remembers."""
@@ -38,7 +44,98 @@ UNTOLD = 10.0
 SMALLEST = 2.0
 """Recoveries of so many points are not spoken of."""
 
-Row = dict[str, float]
+
+@dataclass(frozen=True)
+class BitScores:
+    """A network at one width: the four figures, and how often MIA's own attack is right."""
+
+    FA: float
+    RA: float
+    TA: float
+    MIA: float
+    attack_accuracy: float | None = None
+
+    @classmethod
+    def of(cls, scores: Scores) -> BitScores:
+        """The same of what was measured."""
+        return cls(**scores.figures, attack_accuracy=scores.attack_accuracy)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """FA, RA, TA and MIA, by name."""
+        return {name: getattr(self, name) for name in SCORES}
+
+
+@dataclass(frozen=True)
+class Widths:
+    """A network with the bits that it was trained with, and at other widths of its weights."""
+
+    trained: BitScores
+    rows: Mapping[str, BitScores]
+
+
+@dataclass(frozen=True)
+class ChangedCodes:
+    """The percentage of integer codes that forgetting changed, in all and layer by layer."""
+
+    all: float
+    layers: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class BitsVerdict:
+    """Whether what was forgotten comes back.
+
+    Attributes:
+        state: "stays": nothing comes back. "returns": some does, beyond chance. "before": nothing
+            comes back, but it had not forgotten in the first place. "alone": nothing comes back,
+            and without a Retrain it is not known whether it had forgotten. "unusable": no other
+            width leaves the network usable. "coarse": there are too few samples to tell.
+        points: How much comes back where most does.
+        chance: How much may be chance there.
+        figure: In which figure that is.
+        width: At which width.
+        usable: How many widths leave the network usable.
+        ahead: How far FA was above Retrain's with the trained bits.
+    """
+
+    state: Literal["stays", "returns", "before", "alone", "unusable", "coarse"]
+    points: float = 0.0
+    chance: float = 0.0
+    figure: str = ""
+    width: str = ""
+    usable: int = 0
+    ahead: float = 0.0
+
+
+@dataclass(frozen=True)
+class BitsAudit(Widths):
+    """What the audit found.
+
+    Attributes:
+        samples: How many samples were forgotten.
+        changed: How many codes forgetting changed; None if the run before is not at hand.
+        reference: Retrain, treated the same.
+        declared: What is known of a Retrain that was trained elsewhere.
+    """
+
+    samples: int
+    changed: ChangedCodes | None = None
+    reference: Widths | None = None
+    declared: Declared | None = None
+
+    @property
+    def gaps(self) -> dict[str, float]:
+        """AG at each width, and with the trained bits; empty without a reference."""
+        if self.reference is None:
+            return {}
+        theirs = {"trained": self.reference.trained, **self.reference.rows}
+        ours = {"trained": self.trained, **self.rows}
+        return {name: average_gap(ours[name].figures, theirs[name].figures) for name in ours}
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in `audit.json`, with what follows from the rest."""
+        return {**untyped(self), "AG": self.gaps, "verdict": untyped(verdict(self))}
 
 
 def audit_bits(
@@ -48,7 +145,7 @@ def audit_bits(
     data: Path | None = None,
     factory: str | None = None,
     bits: Sequence[int] = (2, 3, 4, 5, 6, 7, 8, FLOAT),
-) -> dict[str, Any]:
+) -> BitsAudit:
     """Look at a run that has forgotten in other bit widths; keeps what is found in its folder.
 
     Args:
@@ -57,12 +154,6 @@ def audit_bits(
         data: Where the data is now, if it was moved: a folder or an .npz file.
         factory: The `package.module:factory` of a model that is not qunlearn's own.
         bits: The widths to round the weights to; 32 leaves them in full precision.
-
-    Returns:
-        `changed`: in percent, how many codes forgetting changed, of all weights (`all`) and of each
-        of the `layers`; None if the run before is not at hand. `trained` and `rows`: FA, RA, TA and
-        MIA with the trained bits, and by width; `reference` the same of Retrain, with AG in the
-        rows then. `verdict`: one sentence; `declared`: another, if Retrain was not made here.
     """
     run = Run.open(path)
     split = split_of(run, data)
@@ -90,37 +181,42 @@ def audit_bits(
     if not codes_of(model):
         raise UserError(
             f"The weights of {str(path)!r} are in full precision, so that they have no bits to "
-            "change; name a run with few-bit weights."
+            "change; name a run with low-bit weights."
         )
     origin = origin_of(run)
-    found: dict[str, Any] = {
-        "changed": None if origin is None else changed_codes(load(origin.path, factory), model),
-        "trained": {name: run.metrics[name] for name in SCORES},
-        "rows": by_width(model, quant, split, bits),
-    }
+    found = BitsAudit(
+        BitScores.of(metrics_of(run)),
+        by_width(model, quant, split, bits),
+        len(split.forget),
+        None if origin is None else changed_codes(load(origin.path, factory), model),
+    )
     if reference is not None:
-        mark = {
-            "trained": {name: Run.open(reference).metrics[name] for name in SCORES},
-            "rows": by_width(load(reference, factory), quant, split, bits),
-        }
-        found["reference"] = mark
-        for width, row in found["rows"].items():
-            row["AG"] = average_gap(row, mark["rows"][width])
-        found["trained"]["AG"] = average_gap(found["trained"], mark["trained"])
-        found |= declared(Run.open(reference))
-    found["verdict"] = verdict(found, len(split.forget))
-    run.write_audit("bits", found)
+        retrain = Run.open(reference)
+        rows = by_width(load(reference, factory), quant, split, bits)
+        treated = Widths(BitScores.of(metrics_of(retrain)), rows)
+        found = replace(found, reference=treated, declared=declared(retrain))
+    run.write_audit(NAME, found.to_json())
     return found
 
 
+def bits_audit_of(run: Run) -> BitsAudit | None:
+    """What the audit found, from a run's folder; None if there was none."""
+    content = run.audits.get(NAME)
+    if content is None:
+        return None
+    if isinstance(content, dict) and "samples" not in content:  # as earlier versions wrote it
+        content["samples"] = metrics_of(run).parts["forget"].samples
+    return typed(BitsAudit, content, run.path / AUDIT)
+
+
 @torch.no_grad()
-def changed_codes(before: nn.Module, after: nn.Module) -> dict[str, Any]:
+def changed_codes(before: nn.Module, after: nn.Module) -> ChangedCodes:
     """The percentage of integer codes that differ between two models, in all and layer by layer."""
     then, now = codes_of(before), codes_of(after)
     moved = {name: int((now[name] != then[name]).sum()) for name in now}
     layers = {name: 100 * moved[name] / codes.numel() for name, codes in now.items()}
     total = sum(codes.numel() for codes in now.values())
-    return {"all": 100 * sum(moved.values()) / total, "layers": layers}
+    return ChangedCodes(100 * sum(moved.values()) / total, layers)
 
 
 def codes_of(model: nn.Module) -> dict[str, Tensor]:
@@ -134,13 +230,12 @@ def codes_of(model: nn.Module) -> dict[str, Tensor]:
 
 def by_width(
     model: nn.Module, quant: QuantSpec, split: Split, bits: Sequence[int]
-) -> dict[str, Row]:
+) -> dict[str, BitScores]:
     """FA, RA, TA and MIA of a model with its weights rounded to each width."""
-    rows = {}
-    for width in bits:
-        found = evaluate(requantized(model, quant, width), split)
-        rows[str(width)] = {name: found[name] for name in (*SCORES, "attack_accuracy")}
-    return rows
+    return {
+        str(width): BitScores.of(evaluate(requantized(model, quant, width), split))
+        for width in bits
+    }
 
 
 @torch.no_grad()
@@ -167,58 +262,46 @@ def requantized(model: nn.Module, quant: QuantSpec, bits: int) -> nn.Module:
     return model
 
 
-def verdict(found: Mapping[str, Any], samples: int) -> str:
-    """One sentence: whether what was forgotten comes back, and where most."""
-    trained = found["trained"]
-    allowed = {name: max(SMALLEST, half_width(trained[name], samples)) for name in SCORES}
-    worst, chance, where, seen = 0.0, allowed["FA"], "", 0
-    for width, row in found["rows"].items():
-        if row["RA"] < trained["RA"] - DAMAGED:
+def verdict(audit: BitsAudit) -> BitsVerdict:
+    """Whether what was forgotten comes back, and where most."""
+    trained = audit.trained.figures
+    allowed = {name: max(SMALLEST, half_width(trained[name], audit.samples)) for name in SCORES}
+    worst = BitsVerdict("stays", 0.0, allowed["FA"])
+    usable = 0
+    for width, row in audit.rows.items():
+        if row.RA < audit.trained.RA - DAMAGED:
             continue
-        seen += 1
-        for name, back in recovered(found, width).items():
-            if back > 0 and (not where or back - allowed[name] > worst - chance):
-                worst, chance, where = back, allowed[name], f"{name} {_named(width)}"
-    beyond = "beyond what Retrain shows" if "reference" in found else "beyond that of new samples"
-    usable = f"at the {seen} of {len(found['rows'])} widths that leave the network usable"
-    if not seen:
-        return "It cannot be told: no other width leaves the network usable."
-    if chance > UNTOLD:
-        return (
-            f"It cannot be told: with {samples} forgotten samples, {chance:.1f} points may be "
-            "chance."
-        )
-    if worst > chance:
-        return (
-            f"Forgetting comes undone: {where} gives {worst:.1f} points of it back, {beyond}, "
-            f"where chance allows {chance:.1f}."
-        )
-    most = f"at most {worst:.1f} points come back, in {where}" if where else "nothing comes back"
-    told = f"{most}, {beyond} ({chance:.1f} may be chance), {usable}."
-    if "reference" not in found:
-        return f"Other bits bring nothing back; whether it had forgotten takes a Retrain: {told}"
-    if (ahead := trained["FA"] - found["reference"]["trained"]["FA"]) > allowed["FA"]:
-        above = f"FA {ahead:.1f} points above Retrain's"
-        return f"It had not wholly forgotten to begin with, {above}: {told}"
-    return f"It stays forgotten: {told}"
+        usable += 1
+        for name, back in recovered(audit, width).items():
+            beyond = back - allowed[name] > worst.points - worst.chance
+            if back > 0 and (not worst.figure or beyond):
+                worst = BitsVerdict("stays", back, allowed[name], name, width)
+    worst = replace(worst, usable=usable)
+    if not usable:
+        return replace(worst, state="unusable")
+    if worst.chance > UNTOLD:
+        return replace(worst, state="coarse")
+    if worst.points > worst.chance:
+        return replace(worst, state="returns")
+    if audit.reference is None:
+        return replace(worst, state="alone")
+    ahead = audit.trained.FA - audit.reference.trained.FA
+    return replace(worst, state="before" if ahead > allowed["FA"] else "stays", ahead=ahead)
 
 
-def recovered(found: Mapping[str, Any], width: str) -> Row:
+def recovered(audit: BitsAudit, width: str) -> dict[str, float]:
     """By how many points memory comes back: forgotten samples right again, or recognised again.
 
     It must be more than with the trained bits, and more than Retrain shows at that width, since
     rounding harms any network; without Retrain, more than new samples gain.
     """
-    now, then = found["rows"][width], found["trained"]
-    rise = now["FA"] - then["FA"]
-    if "reference" not in found:
-        return {"FA": rise - max(0.0, now["TA"] - then["TA"])}
-    retrain = found["reference"]["rows"][width]
-    back = {"FA": min(rise, now["FA"] - retrain["FA"])}
-    if (weakest_attack([now, retrain]) or 100) >= WEAK:  # a weaker attack only guesses
-        back["MIA"] = min(then["MIA"], retrain["MIA"]) - now["MIA"]
+    now, then = audit.rows[width], audit.trained
+    rise = now.FA - then.FA
+    if audit.reference is None:
+        return {"FA": rise - max(0.0, now.TA - then.TA)}
+    retrain = audit.reference.rows[width]
+    back = {"FA": min(rise, now.FA - retrain.FA)}
+    # A weaker attack only guesses.
+    if (weakest_attack([now.attack_accuracy, retrain.attack_accuracy]) or 100) >= WEAK:
+        back["MIA"] = min(then.MIA, retrain.MIA) - now.MIA
     return back
-
-
-def _named(width: str) -> str:
-    return "in full precision" if width == str(FLOAT) else f"at {width} bits"

@@ -8,7 +8,8 @@ from pydantic import (
     Field,
 )
 
-from qunlearn.runs.config import MOVED, DescribeConfig
+from qunlearn.runs.config import DescribeConfig
+from qunlearn.runs.data_config import MOVED
 from qunlearn.training.config import (
     Widths,
 )

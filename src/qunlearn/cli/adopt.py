@@ -34,5 +34,5 @@ def command(
     run = adopt_run(settings, out, resume=resume)
     print_run(run, json, str(run.path))
     if not json:
-        said = run.info.get("declared") and f"Declared as a Retrain. {run.info['declared']}"
-        say(said or run.info["held_out_check"])
+        declared = run.info.declared
+        say(f"Declared as a Retrain. {declared}" if declared else run.info.held_out_check)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from qunlearn.audit.config import AuditBitsConfig
 from qunlearn.cli.output import print_json, print_table, say
 from qunlearn.cli.settings import Json, RunFolder, with_settings
+
+if TYPE_CHECKING:
+    from qunlearn.audit.bits import BitsAudit
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -47,44 +49,24 @@ def bits(settings: AuditBitsConfig, run: RunFolder, json: Json = False) -> None:
         bits=settings.bits,
     )
     if json:
-        print_json({"run": str(run), **found})
+        print_json({"run": str(run), **found.to_json()})
     else:
         print_audit(found)
 
 
-def print_audit(found: Mapping[str, Any]) -> None:
+def print_audit(found: BitsAudit) -> None:
     """Print what the audit found: codes, figures, and the sentence."""
-    if found["changed"] is None:
+    from qunlearn.report.audits import bits_table, bits_words
+    from qunlearn.report.words import declared_words
+
+    if found.changed is None:
         say("How many codes changed is not known: the run before is not at hand.")
     else:
-        layers = found["changed"]["layers"].items()
+        layers = found.changed.layers.items()
         rows = [[name or "(whole model)", f"{share:.2f} %"] for name, share in layers]
-        rows.append(["all", f"{found['changed']['all']:.2f} %"])
+        rows.append(["all", f"{found.changed.all:.2f} %"])
         print_table(["layer", "codes changed"], rows)
-    names = ["FA", "RA", "TA", "MIA", *(["AG"] if "reference" in found else [])]
-    head = [
-        "bits of the weights",
-        *names,
-        *(["Retrain's FA", "MIA"] if "reference" in found else []),
-    ]
-    rows = []
-    for width, row in [("as trained", found["trained"]), *found["rows"].items()]:
-        cells = [width_name(width), *(f"{row[name]:.2f}" for name in names)]
-        if "reference" in found:
-            mark = found["reference"]
-            other = mark["rows"].get(width, mark["trained"])
-            cells += [f"{other['FA']:.2f}", f"{other['MIA']:.2f}"]
-        rows.append(cells)
-    print_table(head, rows)
-    say(found["verdict"])
-    if "declared" in found:
-        say(found["declared"]["sentence"])
-
-
-def width_name(width: str) -> str:
-    """What people call a width.
-
-    >>> width_name("4"), width_name("32")
-    ('4', 'full precision')
-    """
-    return "full precision" if width == "32" else width
+    print_table(*bits_table(found))
+    say(bits_words(found))
+    if found.declared is not None:
+        say(declared_words(found.declared))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +13,12 @@ from qunlearn.cli.output import print_json, print_table, say
 from qunlearn.cli.settings import Json, Resume, with_settings
 from qunlearn.errors import Failure
 from qunlearn.metrics.gap import SCORES
+from qunlearn.metrics.gap import gaps as metric_gaps
 from qunlearn.study.config import CompareConfig
+
+if TYPE_CHECKING:
+    from qunlearn.study.paper import PaperRow
+    from qunlearn.study.table import Table
 
 OutFolder = Annotated[
     Path | None,
@@ -49,16 +55,16 @@ def command(
     table = compare_run(settings, out)
     page = report_comparison(out, data=settings.data_path)
     if json:
-        print_json(table)
+        print_json(table.to_json())
     else:
         print_comparison(table)
         say(f"The page that shows it: {page}")
     end(table)
 
 
-def end(*tables: Mapping[str, Any]) -> None:
+def end(*tables: Table) -> None:
     """Fail if something of a comparison failed; the table is there by then."""
-    failed = list(dict.fromkeys(name for table in tables for name in table["failed"]))
+    failed = list(dict.fromkeys(name for table in tables for name in table.failed))
     if failed:
         raise Failure(
             f"Failed: {', '.join(failed)}; everything else is kept, and the same command tries "
@@ -67,25 +73,29 @@ def end(*tables: Mapping[str, Any]) -> None:
 
 
 def print_comparison(
-    table: Mapping[str, Any], paper: Mapping[str, Mapping[str, Any]] | None = None, title: str = ""
+    table: Table, paper: Mapping[str, PaperRow] = MappingProxyType({}), title: str = ""
 ) -> None:
     """The paper's table: each figure with its gap to Retrain; below ours, what the paper has."""
     from qunlearn.report.rows import interval, notes, runtime
 
     head = ["method", *SCORES, "AG", "runtime", "trials"]
     rows = []
-    for row in table["rows"]:
-        mark = {"best": " *", "runner-up": " +"}.get(row.get("place", ""), "")
-        ours = {score: interval(row[score]) for score in (*SCORES, "AG")}
-        gaps = {score: gap for score, (gap, _) in row["gaps"].items()}
-        rows.append([*_line(row["method"], ours, gaps, mark), runtime(row), f"{row['trials']}"])
-        if paper and row["method"] in paper:
-            theirs = {score: paper[row["method"]][score] for score in (*SCORES, "AG")}
-            figures = {score: f"{value:.2f}" for score, value in theirs.items()}
-            gaps = {score: abs(theirs[score] - paper["retrain"][score]) for score in SCORES}
-            line = _line(row["method"], figures, gaps)
+    for row in table.rows:
+        place = table.ranking.place(row.method) if table.ranking else None
+        mark = {"best": " *", "runner-up": " +", None: ""}[place]
+        ours = {s: interval(value) for s, value in row.figures.items()} | {"AG": interval(row.AG)}
+        gaps = {score: gap for score, (gap, _) in row.gaps.items()}
+        rows.append([*_line(row.method, ours, gaps, mark), runtime(row), f"{row.trials}"])
+        if row.method in paper:
+            theirs = paper[row.method]
+            figures = {s: f"{value:.2f}" for s, value in theirs.figures.items()}
+            line = _line(
+                row.method,
+                figures | {"AG": f"{theirs.AG:.2f}"},
+                metric_gaps(theirs.figures, paper["retrain"].figures),
+            )
             rows.append(["  the paper", *line[1:], "", ""])
-    rows += [[name, "failed", *[""] * 6] for name in table["failed"]]
+    rows += [[name, "failed", *[""] * 6] for name in table.failed]
     print_table(head, rows, title)
     say("In brackets: the gap. * best, + runner-up, where that can be told.")
     for note in notes(table):
@@ -102,19 +112,19 @@ def _line(
     return [name, *(f"{figures[s]} ({gaps[s]:.2f})" for s in SCORES), figures["AG"] + mark]
 
 
-def print_beside(table: Mapping[str, Any]) -> None:
+def print_beside(table: Table) -> None:
     """What stands beside the four figures: how alike the forgotten samples' predictions are."""
     from qunlearn.report.rows import LIRA, interval
 
     head = ["on what was forgotten", "entropy", "as Retrain", "divergence"]
-    names = next((list(row["lira"]) for row in table["rows"] if "lira" in row), [])
+    names = next((list(row.lira) for row in table.rows if row.lira), [])
     rows = []
-    for row in table["rows"]:
-        line = [row["method"], interval(row["entropy"]["forget"], 3)]
-        alike = row["method"] != "retrain"
-        line += [f"{row['agreement']['forget'][0]:.1f} %" if alike else ""]
-        line += [interval(row["divergence"]["forget"], 4) if alike else ""]
-        line += [interval(row["lira"][name], 3) if "lira" in row else "" for name in names]
+    for row in table.rows:
+        line = [row.method, interval(row.entropy["forget"], 3)]
+        alike = row.method != "retrain"
+        line += [f"{row.agreement['forget'][0]:.1f} %" if alike else ""]
+        line += [interval(row.divergence["forget"], 4) if alike else ""]
+        line += [interval(row.lira[name], 3) if row.lira else "" for name in names]
         rows.append(line)
     print_table([*head, *(f"LiRA {name}" for name in names)], rows)
     if names:

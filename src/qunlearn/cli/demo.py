@@ -41,11 +41,12 @@ def command(settings: DemoConfig, json: Json = False) -> None:
 
     result = demo(settings.out or new_folder("qunlearn-demo-"), settings.seed)
     if json:
-        print_json(result)
+        original, report = result.original.to_json()["parts"], str(result.report)
+        print_json({"original": original, "table": result.table.to_json(), "report": report})
         return
     names = {"train": "digits it was trained on", "test": "digits it never saw"}
-    rows = [(name, f"{result['original'][part]['accuracy']:.1f} %") for part, name in names.items()]
+    rows = [(name, f"{result.original.parts[part].accuracy:.1f} %") for part, name in names.items()]
     print_table(("the 4-bit network on", "accuracy"), rows)
     say("It is then made to forget a tenth of what it was trained on.")
-    print_comparison(result["table"])
-    say(f"\nThe page that shows it: {result['report']}")
+    print_comparison(result.table)
+    say(f"\nThe page that shows it: {result.report}")

@@ -41,6 +41,6 @@ def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> Non
         vector=settings.vector,
     )
     if json:
-        print_json({"run": str(run), "onnx": settings.onnx, "metrics": metrics})
+        print_json({"run": str(run), "onnx": settings.onnx, "metrics": metrics.to_json()})
     else:
         print_figures(metrics, str(settings.onnx or run))

@@ -31,12 +31,9 @@ def command(
       qunlearn forget --resume --out runs/no-42
     """
     from qunlearn.runs.forget import forget_run
-    from qunlearn.runs.origin import WEIGHTS_OF
 
     assert out is not None  # with_settings has seen to it
     run = forget_run(settings, out, resume=resume)
-    if WEIGHTS_OF in run.info:
-        print_run(run, json, f"{run.path}: weights unchanged")
-        return
-    seconds = run.info["seconds"]["forgetting"]
-    print_run(run, json, f"{run.path}: {run.info['method']} ({seconds:.0f} s)")
+    info = run.info
+    made = f"{info.method} ({info.seconds.get('forgetting', 0):.0f} s)"
+    print_run(run, json, f"{run.path}: {'weights unchanged' if info.weights_of else made}")

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qunlearn.characters import UNSAFE, plain
-from qunlearn.parts import LOST, TOLD, part_name
+from qunlearn.parts import LOST, part_name
 
 if TYPE_CHECKING:
+    from qunlearn.runs.metrics import RunMetrics
     from qunlearn.store.run import Run
 
 
@@ -63,67 +64,70 @@ def _cell(text: str) -> str:
 
 def print_run(run: Run, json: bool, title: str) -> None:
     """Print what a run came to."""
+    from qunlearn.runs.metrics import metrics_of
+    from qunlearn.store.typed import untyped
+
+    metrics = metrics_of(run)
     if json:
-        print_json({"run": str(run.path), "metrics": run.metrics, **run.info})
+        print_json({"run": str(run.path), "metrics": metrics.to_json(), **untyped(run.info)})
     else:
-        print_figures(run.metrics, title)
+        print_figures(metrics, title)
 
 
-def print_figures(metrics: Mapping[str, Any], title: str = "") -> None:
+def print_figures(metrics: RunMetrics, title: str = "") -> None:
     """Print what was measured: part by part, and the four figures of the field if there are any."""
-    parts = metrics["parts"]
-    before = metrics.get("before", {}).get("parts", {})
-    compared = any("agreement" in part for part in parts.values())
+    from qunlearn.report.words import findings_words
+
+    before = {} if metrics.before is None else metrics.before.parts
+    compared = metrics.reference is not None
     head = ["part", "accuracy", *(["before"] if before else []), "confidence", "entropy"]
     head += ["as Retrain", "divergence"] if compared else []
     rows = []
-    for name, part in parts.items():
-        row = [part_name(name), f"{part['accuracy']:.2f} %"]
-        row += [f"{before[name]['accuracy']:.2f} %"] if before else []
-        row += [f"{part['confidence']:.3f}", f"{part['entropy']:.3f}"]
-        row += [f"{part['agreement']:.2f} %", f"{part['divergence']:.4f}"] if compared else []
-        rows.append([*row, f"{part['samples']:,}"])
+    for name, part in metrics.parts.items():
+        row = [part_name(name), f"{part.accuracy:.2f} %"]
+        row += [f"{before[name].accuracy:.2f} %"] if before else []
+        row += [f"{part.confidence:.3f}", f"{part.entropy:.3f}"]
+        row += [f"{part.agreement:.2f} %", f"{part.divergence:.4f}"] if compared else []
+        rows.append([*row, f"{part.samples:,}"])
     print_table([*head, "samples"], rows, title)
-    if "FA" in metrics:
+    if metrics.complete:
         print_scores(metrics)
-    for told in TOLD:
-        if told in metrics:
-            say(metrics[told]["sentence"])
+    for words in findings_words(metrics):
+        say(words)
 
 
-def print_scores(metrics: Mapping[str, Any]) -> None:
+def print_scores(metrics: RunMetrics) -> None:
     """Print FA, RA, TA and MIA beside what they were before, and Retrain's."""
-    from qunlearn.metrics.membership import WEAK, weakest_attack
+    from qunlearn.metrics.gap import SCORES
+    from qunlearn.metrics.membership import REPORTED, WEAK, weakest_attack
 
-    names = ("FA", "RA", "TA", "MIA")
-    others = {"before": metrics.get("before"), "Retrain": metrics.get("reference")}
-    rows = [["this model", *(f"{metrics[name]:.2f}" for name in names)]]
-    rows += [[who, *(f"{m[n]:.2f}" for n in names)] for who, m in others.items() if m]
-    head = ["", *names]
-    if "AG" in metrics:
-        rows.append(["gap", *(f"{metrics['gaps'][name]:.2f}" for name in names)])
-        for row, value in zip(rows, (f"{metrics['AG']:.2f}", *[""] * 3), strict=False):
-            row.append(value)
+    before, retrain = metrics.before, metrics.reference
+    models = {"this model": metrics, "before": before, "Retrain": retrain}
+    figures = {name: model.figures for name, model in models.items() if model is not None}
+    if retrain is not None:
+        figures["gap"] = metrics.gaps
+    rows = [[name, *(f"{each[score]:.2f}" for score in SCORES)] for name, each in figures.items()]
+    head = ["", *SCORES]
+    if retrain is not None:
+        rows = [[*rows[0], f"{metrics.AG:.2f}"], *([*row, ""] for row in rows[1:])]
         head.append("AG")
     print_table(head, rows)
-    attacks = metrics.get("attacks", {})
-    told = [f"{name} {value:.2f}" for name, value in attacks.items() if name != "confidence"]
-    say(f"MIA by other attacks: {', '.join(told)}.")
-    accuracy = weakest_attack([metrics, metrics.get("reference") or {}])
+    others = [f"{name} {value:.2f}" for name, value in metrics.attacks.items() if name != REPORTED]
+    say(f"MIA by other attacks: {', '.join(others)}.")
+    accuracy = weakest_attack(m.attack_accuracy for m in (metrics, retrain) if m is not None)
     if accuracy is not None and accuracy < WEAK:
         say(
             f"The attack behind MIA is right on {accuracy:.1f} % of trained and unseen samples, "
             "where guessing is right on 50 %: MIA, and its part of AG, say little here."
         )
-    retrain = metrics.get("reference")
-    if retrain and retrain["RA"] < metrics["RA"] - LOST:
+    if retrain is not None and retrain.RA < metrics.RA - LOST:
         say(
-            f"Retrain is right on {retrain['RA']:.1f} % of what it was taught, and this model on "
-            f"{metrics['RA']:.1f} %: it has not learned as much, and is no fair mark; retrain it "
-            "as the network was trained."
+            f"Retrain is right on {retrain.RA:.1f} % of the samples it was trained on, this model "
+            f"on {metrics.RA:.1f} %: it has not learned as much, and is no fair reference; retrain "
+            "it as the network was trained."
         )
-    if metrics.get("before") and metrics["RA"] < metrics["before"]["RA"] - LOST:
+    if before is not None and metrics.RA < before.RA - LOST:
         say(
-            f"The accuracy on what is retained fell from {metrics['before']['RA']:.1f} % to "
-            f"{metrics['RA']:.1f} %: the network is damaged; take a gentler setting."
+            f"The accuracy on what is retained fell from {before.RA:.1f} % to {metrics.RA:.1f} %: "
+            "the network is damaged; take a gentler setting."
         )

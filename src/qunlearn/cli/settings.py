@@ -51,7 +51,7 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
             begun = bool(given.get("resume")) and file is None
             if begun:
                 file = interrupted(given, kind)
-            written = settings_in(file, names, begun) if file else {}
+            written = settings_in(file, names, kind, begun) if file else {}
             written.pop("download", None)  # what a file says does not reach the network
             # A flag that was given wins over the file, which wins over the default.
             both = kind.joined(written, _set(given))
@@ -115,9 +115,11 @@ def _refuse_code_in(file: Path | None, written: Mapping[str, Any]) -> None:
             )
 
 
-def settings_in(file: Path, known: list[str], begun: bool = False) -> dict[str, Any]:
+def settings_in(
+    file: Path, known: list[str], kind: type[Config], begun: bool = False
+) -> dict[str, Any]:
     """The settings in a TOML file, or in what was `begun`; names may be spelt with `-` or `_`."""
-    values: Mapping[str, Any] = read(file, toml.loads, "TOML")
+    values = kind.modernised(read(file, toml.loads, "TOML"))
     plain: dict[str, Any] = {}
     for spelt, value in values.items():
         name = spelt.replace("-", "_")

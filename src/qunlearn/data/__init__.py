@@ -7,7 +7,7 @@ from qunlearn.data.load import load_dataset
 from qunlearn.data.loader import Batch, Loader
 from qunlearn.data.manifest import Request
 from qunlearn.data.sources import sources
-from qunlearn.data.split import Split
+from qunlearn.data.split import Outcome, Split
 
 __all__ = [
     "Augmentation",
@@ -15,6 +15,7 @@ __all__ = [
     "Data",
     "ImageData",
     "Loader",
+    "Outcome",
     "Request",
     "Split",
     "as_image_data",

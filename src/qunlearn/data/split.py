@@ -32,15 +32,26 @@ from qunlearn.data.dataset import ImageData
 from qunlearn.data.draw import shuffled
 from qunlearn.data.manifest import Request
 from qunlearn.errors import UserError
-from qunlearn.parts import counted
-
-SHOWN = 5
-"""How many duplicates are named."""
 
 SKIPPED = "skipped"
 """What the detail of a request says of ids that were left out: how many, by what is wrong."""
 
 DataLike = Any  # an ImageData, a torch Dataset, or a pair of arrays: see as_image_data
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a request.
+
+    Attributes:
+        forgotten: How many samples are to be forgotten.
+        retired: How many samples of the held-out and of the test part are no longer measured on.
+        skipped: How many ids were left out, by what is wrong with them.
+    """
+
+    forgotten: int
+    retired: Mapping[str, int]
+    skipped: Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -319,49 +330,17 @@ class Split:
         marks = zip(self.forget.tolist(), self.data.hashes(self.forget), strict=True)
         return {self.data.ids[row]: retained[mark] for row, mark in marks if mark in retained}
 
-    def duplicates_told(self) -> dict[str, Any]:
-        """The duplicates as a run's figures keep them; nothing if there are none."""
-        found = self.duplicates()
-        if not found:
-            return {}
-        shown = [f"{one} as {copy}" for one, copy in itertools.islice(found.items(), SHOWN)]
-        some = ", ".join(shown) + (", ..." if len(found) > SHOWN else "")
-        sentence = (
-            f"{len(found):,} of the {len(self.forget):,} samples to forget are retained under "
-            f"other ids too ({some}): the model will go on knowing them; ask to forget the copies "
-            "too."
-        )
-        return {"duplicates": {"count": len(found), "copies": found, "sentence": sentence}}
-
-    def request_told(self) -> dict[str, Any]:
-        """What the last request retired and skipped, as a run's figures keep it; or nothing."""
+    def outcome(self) -> Outcome | None:
+        """What became of the last request; None if all that it named is simply forgotten."""
         request = self.requests[-1]
         skipped = request.detail.get(SKIPPED, {})
+        if not skipped and not request.retired:
+            return None
         retired = {
             part: sum(name in marks for name in request.retired)
             for part, marks in self.retired.items()
         }
-        if not skipped and not request.retired:
-            return {}
-        count = len(request.ids)
-        sentences = [f"Samples forgotten: {count:,}"]
-        if request.retired:
-            sentences[0] += (
-                f", retired: {len(request.retired):,} ({retired['held_out']:,} held out, "
-                f"{retired['test']:,} test), which are no longer measured on"
-            )
-        if not count:
-            sentences.append("None was trained on, so the weights are unchanged")
-        if skipped:
-            sentences.append(f"Ids skipped: {counted(skipped)}")
-        return {
-            "request": {
-                "forgotten": count,
-                "retired": retired,
-                "skipped": dict(skipped),
-                "sentence": ". ".join(sentences) + ".",
-            }
-        }
+        return Outcome(len(request.ids), retired, dict(skipped))
 
     def to_json(self) -> str:
         """The manifest: ids and fingerprints of every part, and the requests."""

@@ -9,7 +9,8 @@ from pydantic import (
     Field,
 )
 
-from qunlearn.runs.config import MOVED, DescribeConfig
+from qunlearn.runs.config import DescribeConfig
+from qunlearn.runs.data_config import MOVED
 
 
 class ExportConfig(DescribeConfig):

@@ -166,9 +166,9 @@ def export_run(
     header = Header.read(run.model_path)
     identity = {
         "name": folder.resolve().name,
-        "model_sha256": run.info["model_sha256"],
+        "model_sha256": run.info.model_sha256,
         "network": header.model.name,
-        "method": made_by(run.info),
+        "method": made_by(run.info.method, run.info.revision),
     }
     split = some_unseen(run, options.get("most_samples", MOST_SAMPLES), data)
     about = {"run": identity}
@@ -180,7 +180,7 @@ def exported_from(file: Path, folder: Path) -> OnnxNetwork:
     network = OnnxNetwork.open(file)
     with as_written(file):
         of = network.about.get("run", {}).get("model_sha256")
-    if of != Run.open(folder).info["model_sha256"]:
+    if of != Run.open(folder).info.model_sha256:
         raise UserError(
             f"The file {str(file)!r} was not exported from {str(folder)!r}; name the run that it "
             "was exported from, or export that run again."

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from qunlearn.data import Loader, Split
 from qunlearn.data.draw import generator
+from qunlearn.methods.calibration import Calibration
 from qunlearn.metrics import accuracy
 from qunlearn.registry import Registry
+from qunlearn.store.files import Row
 from qunlearn.training.checkpoint import Checkpointer
 from qunlearn.training.config import LARGEST_SEED, Config, OptimizerConfig
 from qunlearn.training.inference import predict
@@ -86,7 +88,7 @@ class Job:
     split: Split
     fabric: Fabric
     fresh: Callable[[int], nn.Module] | None = None
-    on_epoch: Callable[[dict[str, Any]], None] = lambda row: None
+    on_epoch: Callable[[Row], None] = lambda row: None
     title: str = "forgetting"
     clock: Stopwatch = field(default_factory=Stopwatch)
     checkpointer: Checkpointer | None = None
@@ -175,7 +177,7 @@ class Findings:
     """
 
     chosen: Mapping[str, Any] = field(default_factory=dict)
-    calibration: Mapping[str, Any] | None = None
+    calibration: Calibration | None = None
 
 
 C = TypeVar("C", bound=MethodConfig)

@@ -15,10 +15,11 @@ from qunlearn.data import Split
 from qunlearn.data.draw import shuffled
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Findings, Job, method
-from qunlearn.methods.calibration import Aim, find_aim, verdict
+from qunlearn.methods.calibration import Aim, find_aim, judge
 from qunlearn.methods.projected import Batches, Orthogonal, ProjectedConfig, due
 from qunlearn.methods.temperature import expected_entropy, rescale_temperature
 from qunlearn.metrics import margin
+from qunlearn.store.files import Row
 from qunlearn.training.config import Epochs, LearningRate
 from qunlearn.training.inference import predict
 from qunlearn.training.objective import CrossEntropy, Scalars, fastest_layout, to_device
@@ -111,7 +112,7 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
     expected = expected_entropy(job.model, job.split, unseen)
     course: list[float] = []
 
-    def keep(row: dict[str, Any]) -> None:
+    def keep(row: Row) -> None:
         course.append(row[ABOVE])
         job.on_epoch(row)
 
@@ -120,9 +121,8 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
     factor = rescale_temperature(job.model, job.split, unseen, expected)
     forget, data = job.split.forget, job.split.data
     now = margin(predict(job.model, data, forget), data.labels[forget])
-    less = [name for name, value in usual.items() if getattr(config, name) < value]
-    remedy = f"leave {' and '.join(less)} out" if less else f"try --epochs {3 * len(course)}"
-    return Findings(chosen, verdict(aim, job.split, now, course, factor, remedy))
+    lowered = [name for name, value in usual.items() if getattr(config, name) < value]
+    return Findings(chosen, judge(aim, job.split, now, course, factor, lowered))
 
 
 def never_seen(split: Split, named: str) -> Tensor:

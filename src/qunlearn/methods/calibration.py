@@ -9,9 +9,9 @@ ones is to come down to the confidence that 80 % of the held-out samples exceed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -160,107 +160,103 @@ def _matched(values: Tensor, among: Tensor, target: Tensor) -> Tensor:
     return torch.quantile(target, share.clamp(0, 1).to(target))
 
 
-def verdict(
-    aim: Aim, split: Split, now: Tensor, course: Sequence[float], sharpened: float, remedy: str
-) -> dict[str, Any]:
-    """What was aimed at, what was reached, when, and how sure that is.
+@dataclass(frozen=True)
+class WrongTargets:
+    """The samples whose target is a wrong prediction.
+
+    Attributes:
+        samples: How many they are.
+        target: The mean log-odds of the true label that they were to have.
+        reached: The mean log-odds that they have.
+    """
+
+    samples: int
+    target: float
+    reached: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The target of a calibrated method, and what it reached.
+
+    Attributes:
+        state: Whether the target was reached.
+        target: The mean confidence in the true label that was aimed at, in percent.
+        reached: The one that was reached, in percent.
+        before: The one before forgetting, in percent.
+        chance: By how much target and reached may differ by chance (95 %), in points, since both
+            the forgotten and the unseen samples are few.
+        samples: How many samples were forgotten.
+        unseen: How many unseen samples the target was estimated from.
+        random: Whether the request is a random share, for which unseen samples are the right model.
+        class_wise: Whether the request is for whole classes, and nothing else.
+        epochs: How many epochs it took.
+        reached_in_epoch: In which epoch the samples were at their target for the first time.
+        logit_scale: What all logits were multiplied by, to restore the temperature.
+        lowered: Settings that were given, and are lower than the method's own choice.
+        wrong: The samples whose target is a wrong prediction, if there are any.
+    """
+
+    state: Literal["reached", "short", "too far"]
+    target: float
+    reached: float
+    before: float
+    chance: float
+    samples: int
+    unseen: int
+    random: bool
+    class_wise: bool
+    epochs: int
+    reached_in_epoch: int | None = None
+    logit_scale: float = 1.0
+    lowered: tuple[str, ...] = ()
+    wrong: WrongTargets | None = None
+
+
+def judge(
+    aim: Aim,
+    split: Split,
+    now: Tensor,
+    course: Sequence[float],
+    logit_scale: float,
+    lowered: Sequence[str] = (),
+) -> Calibration:
+    """Whether the target was reached, and how certain that is.
 
     Args:
-        aim: The aim.
+        aim: The target.
         split: What was to be forgotten.
-        now: The truth's log-odds of the forgotten samples now.
-        course: By how many points they were above their aims in each epoch.
-        sharpened: By what the logits were multiplied in the end.
-        remedy: What to do if the aim is not reached.
-
-    Returns:
-        `state`, one of "reached", "short" and "too far"; the mean confidence in the truth that was
-        `aimed` at and `reached`, in percent, and that `before`; by how much the two may differ by
-        chance (95 %), since both the forgotten and the unseen samples are few; of the samples that
-        were to be `wrong`, how many they are, and the mean log-odds aimed at and reached; whether
-        whole classes are `gone`, and nothing else; in which of the `epochs` they were `down` for
-        the first time, if ever; by what all logits were multiplied (`sharpened`); the `remedy`; a
-        `sentence` that says all this.
+        now: The log-odds of the true label of the forgotten samples now.
+        course: By how many points they were above their targets in each epoch.
+        logit_scale: What the logits were multiplied by in the end.
+        lowered: Settings that were given, and are lower than the method's own choice.
     """
     margins = aim.margins[split.forget]
-    wanted, found = margins.sigmoid(), now.sigmoid()
-    few = 1 / len(found) + 1 / aim.unseen
-    # Of a class that is gone as a whole, it is certain what is to be left.
+    wanted, confidence = margins.sigmoid(), now.sigmoid()
+    few = 1 / len(confidence) + 1 / aim.unseen
+    # Of a class that is forgotten as a whole, it is certain what is to be left.
     uncertain = float((margins > -torch.inf).double().mean())
     chance = 1.96 * math.sqrt(uncertain * aim.variance * few)
-    excess = float(found.mean() - wanted.mean())
+    excess = float(confidence.mean() - wanted.mean())
     way = float(aim.before.mean() - wanted.mean())
-    # Where nothing is left to chance, some confidence still is: of a class that is gone, say.
+    # Where nothing is left to chance, some confidence still is: in class-wise forgetting, say.
     short = excess > max(CLOSE, min(chance, REST * way))
-    state = "short" if short else "too far" if -excess > max(CLOSE, chance) else "reached"
     wrong = (margins < 0) & margins.isfinite()
-    result = {
-        "state": state,
-        "aimed": 100 * float(wanted.mean()),
-        "reached": 100 * float(found.mean()),
-        "before": 100 * float(aim.before.mean()),
-        "chance": 100 * chance,
-        "samples": len(found),
-        "unseen": aim.unseen,
-        "random": aim.random,
-        "gone": not uncertain,
-        "epochs": len(course),
-        "down": next((i for i, above in enumerate(course, 1) if above <= 100 * CLOSE), None),
-        "sharpened": sharpened,
-        "remedy": remedy,
-    }
-    if wrong.any():
-        odds = {"aimed": float(margins[wrong].mean()), "reached": float(now[wrong].mean())}
-        result["wrong"] = {"samples": int(wrong.sum()), **odds}
-    return {**result, "sentence": sentence(result)}
-
-
-def sentence(found: Mapping[str, Any]) -> str:
-    """A verdict in words."""
-    epochs = "1 epoch" if found["epochs"] == 1 else f"{found['epochs']} epochs"
-    said = {
-        "reached": "The aim is reached",
-        "short": f"The aim is not reached within {epochs}; {found['remedy']}",
-        "too far": "It went too far: the samples look less known than unseen ones do",
-    }[found["state"]]
-    said += f": the network is {found['reached']:.1f} % sure of the truth on what it was to forget"
-    said += (
-        "; of a class that it never saw it would not be sure at all."
-        if found["gone"]
-        else f"; of samples as hard that it never saw it would be {found['aimed']:.1f} % "
-        f"(± {found['chance']:.1f} by chance, from {found['unseen']:,} unseen samples)."
-    )
-    way = found["before"] - found["aimed"]
-    if way <= 100 * CLOSE:
-        said += f" But there was little to forget: before, it was {found['before']:.1f} % sure."
-    else:
-        if way <= found["chance"]:
-            said += (
-                f" But so few samples tell little: before, it was {found['before']:.1f} % sure, "
-                "which is within chance of that, too."
-            )
-        said += _course(found, epochs)
-    if found["sharpened"] > 1.02:
-        said += (
-            f" It had become less sure of everything; its last layer was multiplied by "
-            f"{found['sharpened']:.2f} for that, which changes no decision."
-        )
-    if not found["random"] and not found["gone"]:
-        said += " The request is no random share; unseen samples are the best model there is."
-    return said
-
-
-def _course(found: Mapping[str, Any], epochs: str) -> str:
-    """When the samples came down, and what became of them then."""
-    above = found["reached"] - found["aimed"]
-    if not found["down"]:
-        where = "above" if above > 0 else "below"
-        return f" It stopped after {epochs}, {abs(above):.1f} points {where} that."
-    said = f" The samples were down in epoch {found['down']} of {found['epochs']}"
-    if above > 100 * CLOSE:
-        return f"{said}, and came up again."
-    return (
-        f"{said}; the others let the rest recover."
-        if found["down"] < found["epochs"]
-        else f"{said}."
+    return Calibration(
+        state="short" if short else "too far" if -excess > max(CLOSE, chance) else "reached",
+        target=100 * float(wanted.mean()),
+        reached=100 * float(confidence.mean()),
+        before=100 * float(aim.before.mean()),
+        chance=100 * chance,
+        samples=len(confidence),
+        unseen=aim.unseen,
+        random=aim.random,
+        class_wise=not uncertain,
+        epochs=len(course),
+        reached_in_epoch=next((i for i, a in enumerate(course, 1) if a <= 100 * CLOSE), None),
+        logit_scale=logit_scale,
+        lowered=tuple(lowered),
+        wrong=WrongTargets(int(wrong.sum()), float(margins[wrong].mean()), float(now[wrong].mean()))
+        if wrong.any()
+        else None,
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from qunlearn.gradients import LayerConflict
+from qunlearn.store.files import Row
 
 NUMBERS = ("cosine", "forget_norm", "projected_norm", "retain_norm")
 
@@ -45,7 +45,7 @@ class ConflictLog:
         for i, step in enumerate(state["steps"].tolist() if state else []):
             self.add(step, LayerConflict(names, **{n: state[n][i] for n in NUMBERS}))
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Row:
         """The epoch's record, for the history: one list of layers' values for each sampled step."""
         kept, tables = self.kept, self.state()
         self.kept, self.due = [], 0

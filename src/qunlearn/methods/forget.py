@@ -16,13 +16,12 @@ from qunlearn.data import Loader, Split
 from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.methods.base import Findings, Job, Method, MethodConfig, methods
 from qunlearn.methods.find import find_method
+from qunlearn.store.files import Row
 from qunlearn.training.checkpoint import Checkpointer, fingerprint
 from qunlearn.training.config import ComputeConfig, OptimizerConfig
 from qunlearn.training.devices import make_fabric
 from qunlearn.training.made_on import made_on
 from qunlearn.training.train import check_fits
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -34,14 +33,14 @@ class Forgotten:
         history: A row of numbers for each epoch.
         config: The method's settings, the defaults filled in.
         seconds: How long it took, without the time spent on watching it.
-        found: What the method has to say about itself.
+        findings: What the method reports about its own run.
     """
 
     model: nn.Module
     history: list[Row]
     config: MethodConfig
     seconds: float
-    found: Mapping[str, Any]
+    findings: Findings
 
 
 def forget(
@@ -116,25 +115,21 @@ def forget(
             f"The method {chosen.name!r} failed: {type(error).__name__}: {error} (at the end in "
             f"{Path(at.filename).name}, line {at.lineno}); no model is kept."
         ) from error
-    found = {**split.duplicates_told(), **split.request_told()}
-    if findings.calibration is not None:
-        found = {"calibration": findings.calibration, **found}
-    if findings.chosen:
-        found = {"chosen": dict(findings.chosen), **found}
     config = config.model_copy(update=dict(findings.chosen))
     made_on[model] = split
-    return Forgotten(model.eval(), history, config, job.clock.seconds, found)
+    return Forgotten(model.eval(), history, config, job.clock.seconds, findings)
 
 
-def settings_of(method: Method, values: Mapping[str, Any]) -> MethodConfig:
+def settings_of(method: Method, values: Mapping[str, object]) -> MethodConfig:
     """The settings, checked against the method's own."""
     for name in values:
         if name in method.config.model_fields:
             continue
-        if owners := [other for other in methods if name in methods[other].config.model_fields]:
+        if any(name in methods[other].config.model_fields for other in methods):
+            *some, last = method.config.model_fields
             raise UserError(
-                f"Unknown setting of {method.name}, {name!r}: other methods have it, such as "
-                f"{owners[-1]}; leave it out."
+                f"Method {method.name!r} has no setting {name!r}. Its settings are "
+                f"{', '.join(some)} and {last}."
             )
         raise unknown(f"setting of {method.name},", name, method.config.model_fields)
     return method.config.parse(values)

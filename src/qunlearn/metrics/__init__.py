@@ -12,9 +12,11 @@ from qunlearn.metrics.distribution import (
 from qunlearn.metrics.gap import average_gap, gaps, mean_interval, runtime_share
 from qunlearn.metrics.lira import auc, lira, tpr_at_fpr
 from qunlearn.metrics.membership import mia_efficacy, vector_efficacy
-from qunlearn.metrics.scores import compare, measure, score
+from qunlearn.metrics.scores import PartScores, Scores, compare, measure, score
 
 __all__ = [
+    "PartScores",
+    "Scores",
     "accuracy",
     "agreement",
     "auc",

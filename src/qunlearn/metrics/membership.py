@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,10 @@ FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "entropy": lambda logits, labels: entropy(logits),
     "modified entropy": modified_entropy,
 }
-"""What each attack reads off a prediction; "confidence" is the one that the field reports."""
+"""What each attack reads off a prediction."""
+
+REPORTED = "confidence"
+"""The attack that the field reports as MIA."""
 
 
 NARROWEST, WIDEST = 1e-2, 50.0
@@ -99,13 +102,13 @@ def vector_efficacy(members: Tensor, nonmembers: Tensor, forget: Tensor) -> floa
     return _by_svc(*parts).efficacy
 
 
-def weakest_attack(runs: Iterable[Mapping[str, Any]]) -> float | None:
-    """How often MIA's attack is right on the network where it is least; None if nobody noted it.
+def weakest_attack(accuracies: Iterable[float | None]) -> float | None:
+    """How often MIA's attack is right on the network where it is least; None if it is not known.
 
-    >>> weakest_attack([{"attack_accuracy": 71.0}, {"attack_accuracy": 52.5}, {}])
+    >>> weakest_attack([71.0, 52.5, None])
     52.5
     """
-    return min((run["attack_accuracy"] for run in runs if "attack_accuracy" in run), default=None)
+    return min((each for each in accuracies if each is not None), default=None)
 
 
 def draw(count: int, wanted: int, generator: np.random.Generator) -> Tensor:

@@ -1,8 +1,9 @@
-"""The four figures of the field, and what stands beside them, from logits alone."""
+"""FA, RA, TA, MIA and AG, and what is measured beside them, from logits alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,22 +11,121 @@ from torch import Tensor
 
 from qunlearn.metrics.accuracy import accuracy
 from qunlearn.metrics.distribution import agreement, entropy, jensen_shannon, true_confidence
-from qunlearn.metrics.gap import average_gap, gaps
-from qunlearn.metrics.membership import FEATURES, attack, draw, vector_efficacy
+from qunlearn.metrics.gap import SCORES, average_gap, gaps
+from qunlearn.metrics.membership import FEATURES, REPORTED, attack, draw, vector_efficacy
 
 Logits = Mapping[str, Tensor]
 """A model's outputs on each part of a split, by the part's name."""
 
 
-def measure(logits: Logits, labels: Logits) -> dict[str, Any]:
-    """What can be said of each part alone: accuracy (%), entropy, confidence in the truth."""
-    return {
-        part: {
-            "accuracy": accuracy(rows, labels[part]),
-            "samples": len(rows),
-            "entropy": float(entropy(rows).mean()),
-            "confidence": float(true_confidence(rows, labels[part]).mean()),
+@dataclass(frozen=True)
+class PartScores:
+    """What is measured on one part of a split.
+
+    Attributes:
+        accuracy: In percent.
+        samples: How many samples the part has.
+        entropy: Mean entropy of the predictions, in nats.
+        confidence: Mean probability of the true label.
+        agreement: How often the reference predicts the same class, in percent.
+        divergence: Mean Jensen-Shannon divergence to the reference's probabilities, in nats.
+    """
+
+    accuracy: float
+    samples: int
+    entropy: float
+    confidence: float
+    agreement: float | None = None
+    divergence: float | None = None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What is measured on a model.
+
+    FA, RA, TA and MIA need the parts `forget`, `retain` and `test` (see `complete`); AG and `gaps`
+    need a reference too.
+
+    Attributes:
+        parts: The scores of each part of the split, by its name.
+        attacks: The share of forgotten samples that each membership attack takes for unseen, in
+            percent, by the name of the feature that the attack reads.
+        attack_accuracy: How often MIA's own attack is right on samples whose membership is known,
+            in percent.
+        reference: The scores of a retrained model.
+    """
+
+    parts: Mapping[str, PartScores]
+    attacks: Mapping[str, float] = field(default_factory=dict)
+    attack_accuracy: float | None = None
+    reference: Scores | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether there are FA, RA, TA and MIA."""
+        return REPORTED in self.attacks
+
+    @property
+    def FA(self) -> float:
+        """Accuracy on the forgotten samples, in percent."""
+        return self.parts["forget"].accuracy
+
+    @property
+    def RA(self) -> float:
+        """Accuracy on the retained samples, in percent."""
+        return self.parts["retain"].accuracy
+
+    @property
+    def TA(self) -> float:
+        """Accuracy on the test samples, in percent."""
+        return self.parts["test"].accuracy
+
+    @property
+    def MIA(self) -> float:
+        """The share of forgotten samples that the attack takes for unseen, in percent."""
+        return self.attacks[REPORTED]
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """FA, RA, TA and MIA, by name."""
+        return {name: getattr(self, name) for name in SCORES}
+
+    @property
+    def gaps(self) -> dict[str, float]:
+        """The distance of each of the four figures to the reference's."""
+        assert self.reference is not None
+        return gaps(self.figures, self.reference.figures)
+
+    @property
+    def AG(self) -> float:
+        """The mean of the four gaps."""
+        assert self.reference is not None
+        return average_gap(self.figures, self.reference.figures)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in files and `--json`, with the figures that follow from the rest."""
+        written: dict[str, Any] = {}
+        if self.complete:
+            written |= {**self.figures, "attacks": dict(self.attacks)}
+            written["attack_accuracy"] = self.attack_accuracy
+        written["parts"] = {
+            name: {key: value for key, value in vars(part).items() if value is not None}
+            for name, part in self.parts.items()
         }
+        if self.reference is not None:
+            written |= {"AG": self.AG, "gaps": self.gaps, "reference": self.reference.to_json()}
+        return written
+
+
+def measure(logits: Logits, labels: Logits) -> dict[str, PartScores]:
+    """What can be said of each part alone."""
+    return {
+        part: PartScores(
+            accuracy=accuracy(rows, labels[part]),
+            samples=len(rows),
+            entropy=float(entropy(rows).mean()),
+            confidence=float(true_confidence(rows, labels[part]).mean()),
+        )
         for part, rows in logits.items()
     }
 
@@ -37,41 +137,34 @@ def score(
     seed: int = 0,
     exact: bool = False,
     vector: bool = False,
-) -> dict[str, Any]:
-    """FA, RA, TA and MIA in percent, the further attacks, and how often MIA's own is right.
+) -> Scores:
+    """The scores of a model: part by part, and by membership attacks where they are possible.
 
     Args:
-        logits: Of the parts `forget`, `retain` and `test`, and any others.
+        logits: Of every part; the attacks need `forget`, `retain` and `test`.
         labels: The true labels of the same parts.
         seed: Which retained and which test samples the attacks learn from: as many of each as the
             smaller of the two parts has.
         exact: Attack with scikit-learn's SVC rather than the faster solver of the same problem.
         vector: Also attack by the whole vector of probabilities, which takes some seconds.
     """
+    parts = measure(logits, labels)
+    if not {"forget", "retain", "test"} <= parts.keys():
+        return Scores(parts)
     members, others = attack_samples(len(labels["retain"]), len(labels["test"]), seed)
     rows = {"retain": members, "test": others}
     picked = {p: (logits[p][rows[p]], labels[p][rows[p]]) for p in rows}
     picked["forget"] = logits["forget"], labels["forget"]
-    found = {
+    results = {
         name: attack(
             *(feature(*picked[part]) for part in ("retain", "test", "forget")), exact=exact
         )
         for name, feature in FEATURES.items()
     }
-    attacks = {name: each.efficacy for name, each in found.items()}
+    attacks = {name: each.efficacy for name, each in results.items()}
     if vector:
         attacks["vector"] = vector_efficacy(*(picked[p][0] for p in ("retain", "test", "forget")))
-    accuracies = {
-        name: accuracy(logits[part], labels[part])
-        for name, part in (("FA", "forget"), ("RA", "retain"), ("TA", "test"))
-    }
-    reported = found["confidence"]
-    return {
-        **accuracies,
-        "MIA": reported.efficacy,
-        "attacks": attacks,
-        "attack_accuracy": reported.accuracy,
-    }
+    return Scores(parts, attacks, results[REPORTED].accuracy)
 
 
 def attack_samples(retained: int, tested: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -81,15 +174,14 @@ def attack_samples(retained: int, tested: int, seed: int) -> tuple[Tensor, Tenso
     return draw(retained, size, generator), draw(tested, size, generator)
 
 
-def compare(
-    scores: Mapping[str, Any], reference: Mapping[str, Any], logits: Logits, others: Logits
-) -> dict[str, Any]:
-    """How far a model is from a retrained one: AG, and part by part how alike predictions are."""
+def compare(scores: Scores, reference: Scores, logits: Logits, others: Logits) -> Scores:
+    """A model's scores beside a retrained one's: also how alike the predictions are, by part."""
     parts = {
-        part: {
-            "agreement": agreement(rows, others[part]),
-            "divergence": float(jensen_shannon(rows, others[part]).mean()),
-        }
-        for part, rows in logits.items()
+        name: replace(
+            part,
+            agreement=agreement(logits[name], others[name]),
+            divergence=float(jensen_shannon(logits[name], others[name]).mean()),
+        )
+        for name, part in scores.parts.items()
     }
-    return {"AG": average_gap(scores, reference), "gaps": gaps(scores, reference), "parts": parts}
+    return replace(scores, parts=parts, reference=reference)

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
+from qunlearn.metrics import PartScores, Scores
 from qunlearn.metrics.gap import half_width
 from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Verdict
 
 
-def alone(metrics: Mapping[str, Any], whole_class: bool = False) -> Verdict:
+def alone(metrics: Scores, before: Scores, whole_class: bool = False) -> Verdict:
     """The answer without a retrained model: forgotten samples beside others it never saw.
 
     Args:
-        metrics: A run's.
+        metrics: What is measured on the model that has forgotten.
+        before: The same of the model before.
         whole_class: Nothing of the forgotten classes was kept, so a retrained model would get
             none of them right, seen or not.
     """
-    now, then = metrics["parts"], metrics["before"]["parts"]
-    other = "held_out" if "held_out" in now else "test"
-    many, few = now[other]["samples"], now["forget"]["samples"]
     if whole_class:
-        return _without_class(metrics)
+        return _without_class(metrics, before)
+    part = "held_out" if "held_out" in metrics.parts else "test"
+    (now, unseen), (then, unseen_then) = (
+        (scores.parts["forget"], scores.parts[part]) for scores in (metrics, before)
+    )
+    many, few = unseen.samples, now.samples
     gaps = {
         key: (
-            scale * (now["forget"][key] - now[other][key]),
-            scale * (then["forget"][key] - then[other][key]),
+            scale * (getattr(now, key) - getattr(unseen, key)),
+            scale * (getattr(then, key) - getattr(unseen_then, key)),
             math.hypot(
-                half_width(scale * now["forget"][key], few),
-                half_width(scale * now[other][key], many),
+                half_width(scale * getattr(now, key), few),
+                half_width(scale * getattr(unseen, key), many),
             ),
         )
         for key, scale in (("accuracy", 1), ("confidence", 100))
@@ -42,8 +44,8 @@ def alone(metrics: Mapping[str, Any], whole_class: bool = False) -> Verdict:
             "points may be chance.",
             *cautions,
         )
-    told = _parts(now, then, other), cautions
-    harmed = _harm(metrics)
+    told = _parts(now, unseen, then, unseen_then), cautions
+    harmed = _harm(metrics, before)
     if harmed:
         return Verdict("damaged", "Damaged", harmed, *told)
     surer = [key for key, (gap, _, slack) in gaps.items() if gap > max(SMALLEST, slack)]
@@ -79,11 +81,13 @@ NO_REFERENCE = (
 )
 
 
-def _parts(now: Mapping[str, Any], then: Mapping[str, Any], other: str) -> tuple[str, ...]:
+def _parts(
+    now: PartScores, unseen: PartScores, then: PartScores, unseen_then: PartScores
+) -> tuple[str, ...]:
     return tuple(
-        f"{name.format(scale * now['forget'][key])} the forgotten samples and "
-        f"{scale * now[other][key]:.1f} % {tail} unseen ones; before it was "
-        f"{scale * then['forget'][key]:.1f} % and {scale * then[other][key]:.1f} %."
+        f"{name.format(scale * getattr(now, key))} the forgotten samples and "
+        f"{scale * getattr(unseen, key):.1f} % {tail} unseen ones; before it was "
+        f"{scale * getattr(then, key):.1f} % and {scale * getattr(unseen_then, key):.1f} %."
         for key, scale, name, tail in (
             ("accuracy", 1, "It gets {:.1f} % right of", "of"),
             ("confidence", 100, "It gives the true answer {:.1f} % on average on", "on"),
@@ -91,18 +95,18 @@ def _parts(now: Mapping[str, Any], then: Mapping[str, Any], other: str) -> tuple
     )
 
 
-def _without_class(metrics: Mapping[str, Any]) -> Verdict:
-    right, then = metrics["FA"], metrics["before"]["FA"]
-    slack = half_width(0, metrics["parts"]["forget"]["samples"])
+def _without_class(metrics: Scores, before: Scores) -> Verdict:
+    right, then = metrics.FA, before.FA
+    slack = half_width(0, metrics.parts["forget"].samples)
     reasons: tuple[str, ...] = (
         f"It gets {right:.1f} % of the forgotten classes' samples right; before it was "
         f"{then:.1f} %. A model that never saw these classes gets none right.",
     )
-    unseen = metrics["parts"].get("test_forgotten")
+    unseen = metrics.parts.get("test_forgotten")
     if unseen:
-        reasons += (f"Of their unseen samples it gets {unseen['accuracy']:.1f} % right.",)
+        reasons += (f"Of their unseen samples it gets {unseen.accuracy:.1f} % right.",)
     told = reasons, (NO_REFERENCE, PROOF)
-    harmed = _harm(metrics)
+    harmed = _harm(metrics, before)
     if harmed:
         return Verdict("damaged", "Damaged", harmed, *told)
     if right <= max(SMALLEST, min(slack, HARM)):
@@ -112,10 +116,9 @@ def _without_class(metrics: Mapping[str, Any]) -> Verdict:
     return Verdict("no", word, "it still knows some of the classes that were to go.", *told)
 
 
-def _harm(metrics: Mapping[str, Any]) -> str:
+def _harm(metrics: Scores, before: Scores) -> str:
     """What was lost that should have been kept, against the model before; empty if little."""
-    before = metrics["before"]
-    fall, score = max((before[s] - metrics[s], s) for s in ("RA", "TA"))
+    fall, score = max((before.RA - metrics.RA, "RA"), (before.TA - metrics.TA, "TA"))
     if fall <= 2 * HARM:
         return ""
     where = "the samples it should keep" if score == "RA" else "new samples"

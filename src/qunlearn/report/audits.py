@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from qunlearn.audit.bits import BitsAudit, ChangedCodes, verdict
 from qunlearn.metrics.gap import SCORES
 from qunlearn.report.html import Safe, join, section, table, tag
+from qunlearn.report.words import declared_words
 
 BITS = (
     "The weights rounded anew, from the values underneath, to other bits than they were trained "
@@ -17,43 +16,84 @@ BITS = (
 )
 
 
-def bits_section(found: Mapping[str, Any] | None) -> Safe:
+def bits_section(audit: BitsAudit | None) -> Safe:
     """The audit of the bits, if one was made."""
-    if found is None:
+    if audit is None:
         return Safe("")
-    head = ["bits of the weights", *SCORES]
-    rows = [_row("as trained", found["trained"])]
-    rows += [
-        _row("full precision" if width == "32" else width, row)
-        for width, row in found["rows"].items()
-    ]
-    if "reference" in found:
-        head += ["AG", "Retrain's FA", "Retrain's MIA"]
-        mark = found["reference"]
-        ours, others = ([side["trained"], *side["rows"].values()] for side in (found, mark))
-        for row, own, other in zip(rows, ours, others, strict=True):
-            row += [f"{value:.2f}" for value in (own["AG"], other["FA"], other["MIA"])]
+    head, rows = bits_table(audit)
     return section(
         "When the bits change",
         tag("p", BITS),
-        tag("p", tag("b", found["verdict"])),
-        tag("p", found["declared"]["sentence"]) if "declared" in found else "",
+        tag("p", tag("b", bits_words(audit))),
+        tag("p", declared_words(audit.declared)) if audit.declared else "",
         table(head, rows, "When the bits change"),
-        _changed(found["changed"]),
+        _changed(audit.changed),
     )
 
 
-def _changed(changed: Mapping[str, Any] | None) -> Safe:
+def bits_table(audit: BitsAudit) -> tuple[list[str], list[list[str]]]:
+    """The four figures at each width, beside Retrain's: the head, and the rows."""
+    head = ["bits of the weights", *SCORES]
+    rows = [
+        [width_name(width), *(f"{value:.2f}" for value in scores.figures.values())]
+        for width, scores in {"as trained": audit.trained, **audit.rows}.items()
+    ]
+    if audit.reference is not None:
+        head += ["AG", "Retrain's FA", "Retrain's MIA"]
+        theirs = (audit.reference.trained, *audit.reference.rows.values())
+        for row, gap, other in zip(rows, audit.gaps.values(), theirs, strict=True):
+            row += [f"{value:.2f}" for value in (gap, other.FA, other.MIA)]
+    return head, rows
+
+
+def width_name(width: str) -> str:
+    """What people call a width.
+
+    >>> width_name("4"), width_name("32")
+    ('4', 'full precision')
+    """
+    return "full precision" if width == "32" else width
+
+
+def bits_words(audit: BitsAudit) -> str:
+    """Whether what was forgotten comes back at other bits, in a sentence."""
+    found = verdict(audit)
+    if found.state == "unusable":
+        return "Cannot be told: no other width leaves the network usable."
+    if found.state == "coarse":
+        return (
+            f"Cannot be told: with {audit.samples} forgotten samples, {found.chance:.1f} points "
+            "may be chance."
+        )
+    at = "in full precision" if found.width == "32" else f"at {found.width} bits"
+    beyond = "beyond Retrain" if audit.reference is not None else "beyond new samples"
+    if found.state == "returns":
+        return (
+            f"Forgetting comes undone: {found.figure} {at} gives {found.points:.1f} points of it "
+            f"back, {beyond}; {found.chance:.1f} may be chance."
+        )
+    most = (
+        f"at most {found.points:.1f} points come back, in {found.figure} {at}"
+        if found.figure
+        else "nothing comes back"
+    )
+    usable = f"at the {found.usable} of {len(audit.rows)} widths that leave the network usable"
+    rest = f"{most}, {beyond} ({found.chance:.1f} may be chance), {usable}."
+    if found.state == "alone":
+        return f"Other bits bring nothing back; whether it had forgotten takes a Retrain: {rest}"
+    if found.state == "before":
+        above = f"FA {found.ahead:.1f} points above Retrain's"
+        return f"It had not forgotten in the first place, {above}: {rest}"
+    return f"It stays forgotten: {rest}"
+
+
+def _changed(changed: ChangedCodes | None) -> Safe:
     """How many codes forgetting changed: one figure, and those of the layers on request."""
     if changed is None:
         return Safe("")
     label = "Codes changed, layer by layer"
-    rows = [[name or "(whole model)", f"{v:.2f} %"] for name, v in changed["layers"].items()]
+    rows = [[name or "(whole model)", f"{v:.2f} %"] for name, v in changed.layers.items()]
     return join(
-        tag("p", f"Forgetting changed {changed['all']:.2f} % of the integer codes."),
+        tag("p", f"Forgetting changed {changed.all:.2f} % of the integer codes."),
         tag("details", tag("summary", label), table(["layer", "codes changed"], rows, label)),
     )
-
-
-def _row(name: str, scores: Mapping[str, float]) -> list[object]:
-    return [name, *(f"{scores[score]:.2f}" for score in SCORES)]

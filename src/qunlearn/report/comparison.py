@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 from qunlearn.errors import UserError
 from qunlearn.metrics.gap import SCORES
@@ -14,7 +13,7 @@ from qunlearn.parts import detail_words
 from qunlearn.report.bars import gap_bars, runtime_bars
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.drawing import Drawn
-from qunlearn.report.gather import check_writable, keep, outputs_before, outputs_of
+from qunlearn.report.gather import check_writable, keep, outputs_after, outputs_before
 from qunlearn.report.heat import heat_map
 from qunlearn.report.html import Safe, counted, join, page, section, tag
 from qunlearn.report.outputs import AFTER, BEFORE, RETRAIN, confidence_panel, ranked_panel
@@ -44,6 +43,7 @@ from qunlearn.runs.explain import conflict_of
 from qunlearn.store.run import Run
 from qunlearn.store.study import CONFIG, TABLE, StudyFolder
 from qunlearn.study.config import CELLS, folder_name
+from qunlearn.study.table import Table, TableRow, read_table
 
 
 def report_comparison(path: Path, *, data: Path | None = None, image: bool = False) -> Path:
@@ -61,25 +61,16 @@ def report_comparison(path: Path, *, data: Path | None = None, image: bool = Fal
         )
     check_writable(path)
     folder = StudyFolder(path)
-    try:
-        content = folder.table
-        views = {row["method"]: view_of(row, content) for row in content["rows"][1:]}
-        best = min(content["rows"][1:], key=lambda row: row["AG"][0])
-        first = join(
-            _opening(path, content, views, best), section("The table", comparison_table(content))
-        )
-        gaps = {r["method"]: {s: r["gaps"][s][0] for s in SCORES} for r in content["rows"][1:]}
-        shares = {r["method"]: r["runtime"][0] for r in content["rows"][1:]}
-        settings = {r["method"]: r["settings"] for r in content["rows"]}
-        folders = {r["method"]: str(r["cells"][0]["folder"]) for r in content["rows"]}
-        floor = content["noise_floor"]["AG"][0] if content["noise_floor"] else None
-        cells = [(r["method"], str(cell["folder"])) for r in content["rows"] for cell in r["cells"]]
-    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"The file {str(path / TABLE)!r} is damaged; give the same `qunlearn compare` again."
-        ) from None
+    table = read_table(folder.table, path / TABLE)
+    views = {row.method: view_of(row, table) for row in table.methods}
+    best = min(table.methods, key=lambda row: row.AG[0])
+    first = join(_opening(path, table, views, best), section("The table", comparison_table(table)))
+    gaps = {row.method: {s: row.gaps[s][0] for s in SCORES} for row in table.methods}
+    shares = {row.method: row.runtime[0] for row in table.methods}
+    settings = {row.method: row.settings for row in table.rows}
+    folders = {row.method: row.cells[0].folder for row in table.rows}
+    cells = [(row.method, cell.folder) for row in table.rows for cell in row.cells]
+    floor = table.noise_floor.AG[0] if table.noise_floor else None
     bars = gap_bars(gaps, floor), runtime_bars(shares)
     runs = {n: run for n, folder in folders.items() if (run := _cell(path, n, folder)) is not None}
     outputs, drawn = _outputs(runs, data, image)
@@ -100,9 +91,9 @@ def report_comparison(path: Path, *, data: Path | None = None, image: bool = Fal
         again_section(
             again_command("compare", path / CONFIG, folder.config, ("model", "methods")),
             settings | {name: settings_used(run) for name, run in runs.items()},
-            {"seeds": "0" if content["seeds"] == 1 else f"0 to {content['seeds'] - 1}"}
+            {"seeds": "0" if table.seeds == 1 else f"0 to {table.seeds - 1}"}
             | next(map(network_of, runs.values()), {})
-            | facts_of(next(iter(infos), {})),
+            | next(map(facts_of, infos), {}),
             "This makes the comparison again in the folder NEW. The same seeds, thread count, "
             "versions and processor give the same numbers, but for the times.",
         ),
@@ -111,42 +102,38 @@ def report_comparison(path: Path, *, data: Path | None = None, image: bool = Fal
     return keep(path, whole, figures)
 
 
-def view_of(row: Mapping[str, Any], content: Mapping[str, Any]) -> Beside:
+def view_of(row: TableRow, table: Table) -> Beside:
     """A method beside Retrain, with what chance makes of Retrain itself."""
-    retrain = content["rows"][0]
-    pairs = list(combinations([cell["metrics"] for cell in retrain["cells"]], 2))
+    retrain = table.retrain
+    pairs = list(combinations([cell.metrics.figures for cell in retrain.cells], 2))
     floors = {s: sum(abs(a[s] - b[s]) for a, b in pairs) / len(pairs) for s in SCORES if pairs}
-    floor = content["noise_floor"]
     return Beside(
-        after={s: row[s][0] for s in SCORES},
-        before=content["original"],
-        retrain={s: retrain[s][0] for s in SCORES},
-        samples=content["parts"],
-        gap=row["AG"][0],
-        floor=floor["AG"][0] if floor else None,
+        after={s: mean for s, (mean, _) in row.figures.items()},
+        before=table.original.figures,
+        retrain={s: mean for s, (mean, _) in retrain.figures.items()},
+        samples=table.parts,
+        gap=row.AG[0],
+        floor=table.noise_floor.AG[0] if table.noise_floor else None,
         floors=floors,
-        attack=weakest_attack([c["metrics"] for c in (*row["cells"], *retrain["cells"])]),
-        lira=row.get("lira", {}),
+        attack=weakest_attack(c.metrics.attack_accuracy for c in (*row.cells, *retrain.cells)),
+        lira=row.lira,
     )
 
 
-def _opening(
-    path: Path, content: Mapping[str, Any], views: Mapping[str, Beside], best: Mapping[str, Any]
-) -> Safe:
-    name, verdicts = best["method"], {m: beside_retrain(view) for m, view in views.items()}
+def _opening(path: Path, table: Table, views: Mapping[str, Beside], best: TableRow) -> Safe:
+    name, verdicts = best.method, {m: beside_retrain(view) for m, view in views.items()}
     view = views[name]
-    floor = content["noise_floor"]
-    gap = {"noise floor": f"{floor['AG'][0]:.1f}"} if floor else {}
-    time = {"seconds": f"{best['seconds'][0]:,.1f}"}
+    gap = {"noise floor": f"{table.noise_floor.AG[0]:.1f}"} if table.noise_floor else {}
+    time = {"seconds": f"{best.seconds[0]:,.1f}"}
     shown = tiles(
         *score_tiles(view.before, view.after, view.retrain),
         tile("Mean gap to Retrain (AG)", f"{view.gap:.1f}", "points", gap),
-        tile("Time, as a share of Retrain's", f"{best['runtime'][0]:.0f}", "%", time),
+        tile("Time, as a share of Retrain's", f"{best.runtime[0]:.0f}", "%", time),
     )
     return opening(
         f"Comparison: {path.name}",
-        f"{counted(len(views), 'method')} beside Retrain, {counted(content['seeds'], 'seed')}. "
-        f"{request_of(content)}",
+        f"{counted(len(views), 'method')} beside Retrain, {counted(table.seeds, 'seed')}. "
+        f"{request_of(table)}",
         f"Did the method nearest to Retrain, {name}, make the model forget?",
         verdicts[name],
         tag("h3", f"{name}: before, after, and what a retrained model does"),
@@ -168,12 +155,12 @@ def _each(verdicts: Mapping[str, Verdict]) -> Safe:
     )
 
 
-def request_of(content: Mapping[str, Any]) -> str:
+def request_of(table: Table) -> str:
     """What was to be forgotten, in a sentence."""
-    detail = detail_words(content["detail"])
-    told = f"{content['request']}: {detail}" if detail else content["request"]
-    forget, kept = content["parts"]["forget"], content["parts"]["retain"]
-    return f"To be forgotten: {counted(forget, 'sample')} ({told}); kept: {kept:,}."
+    detail = detail_words(table.detail)
+    asked = f"{table.request}: {detail}" if detail else table.request
+    forget, kept = table.parts["forget"], table.parts["retain"]
+    return f"To be forgotten: {counted(forget, 'sample')} ({asked}); kept: {kept:,}."
 
 
 def _bars(gaps: Drawn, times: Drawn) -> Safe:
@@ -206,7 +193,7 @@ def _outputs(runs: Mapping[str, Run], data: Path | None, image: bool) -> tuple[S
     some = next(iter(runs.values()))
     split = split_of(some, data)
     labels, before = labels_of(split), outputs_before(some, split)
-    found = {n: o for n, run in runs.items() if (o := outputs_of(run, labels)) is not None}
+    found = {n: o for n, run in runs.items() if (o := outputs_after(run, labels)) is not None}
     retrain = found.pop("retrain", None)
     sure = [confidence_panel("before forgetting", before, retrain)] if before else []
     sure += [confidence_panel(name, own, retrain) for name, own in found.items()]

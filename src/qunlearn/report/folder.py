@@ -8,7 +8,6 @@ from qunlearn.errors import UserError
 from qunlearn.report.comparison import report_comparison
 from qunlearn.report.run import report_run
 from qunlearn.store import run, study
-from qunlearn.store.files import as_written
 
 
 def report_folder(
@@ -24,12 +23,10 @@ def report_folder(
             raise UserError(
                 f"The comparison {str(path)!r} has Retrains of its own; leave --reference out."
             )
-        with as_written(path):
-            return report_comparison(path, data=data, image=image)
+        return report_comparison(path, data=data, image=image)
     if path.is_dir() and not (path / run.CONFIG).is_file() and not (path / run.INFO).is_file():
         raise UserError(
             f"The folder {str(path)!r} is neither a run nor a comparison; name one that "
             "`qunlearn forget` or `qunlearn compare` wrote."
         )
-    with as_written(path):
-        return report_run(path, reference=reference, data=data, image=image)
+    return report_run(path, reference=reference, data=data, image=image)

@@ -19,7 +19,7 @@ from qunlearn.store.place import check_reached, named
 from qunlearn.store.run import FIGURE_NAME, FIGURES, PAGE, Run
 
 
-def outputs_of(run: Run, labels: dict[str, Tensor]) -> Outputs | None:
+def outputs_after(run: Run, labels: dict[str, Tensor]) -> Outputs | None:
     """What a run's model answers, if it was kept."""
     return Outputs.of(run.predictions, labels)
 

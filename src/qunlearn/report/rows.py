@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from qunlearn.metrics.gap import SCORES
 from qunlearn.parts import LOST, part_name
 from qunlearn.report.html import Safe, counted, join, table, tag
 from qunlearn.report.sections import MEANING
+from qunlearn.study.ranking import Ranking
+from qunlearn.study.table import Interval, Table, TableRow
 
 
-def comparison_table(content: Mapping[str, Any]) -> Safe:
+def comparison_table(content: Table) -> Safe:
     """Each figure with its interval and its gap; notes on how it came about."""
-    rows = content["rows"]
-    before, floor = content["original"], content["noise_floor"]
+    rows, floor, ranked = content.rows, content.noise_floor, content.ranking
+    places = {row.method: ranked.place(row.method) if ranked else None for row in rows}
     head = ["method", "AG", *SCORES, "runtime", "trials"]
-    lines = [_padded(["before forgetting", "", *(f"{before[s]:.2f}" for s in SCORES)], len(head))]
-    lines += [_line(row) for row in rows]
-    classes = ["aside", *("best" if row.get("place") == "best" else "" for row in rows)]
+    before = [f"{value:.2f}" for value in content.original.figures.values()]
+    lines = [_padded(["before forgetting", "", *before], len(head))]
+    lines += [_line(row, places[row.method]) for row in rows]
+    classes = ["aside", *("best" if place == "best" else "" for place in places.values())]
     if floor:
         name = join("noise floor", tag("small", "Retrains among each other"))
-        lines.append(_padded([name, interval(floor["AG"])], len(head)))
+        lines.append(_padded([name, interval(floor.AG)], len(head)))
         classes.append("aside")
-    lines += [_padded([name, "failed"], len(head)) for name in content["failed"]]
-    classes += ["aside"] * len(content["failed"])
+    lines += [_padded([name, "failed"], len(head)) for name in content.failed]
+    classes += ["aside"] * len(content.failed)
     return join(
         table(head, lines, "The comparison", classes),
         *(tag("p", note, class_="note") for note in (MEANING, *notes(content))),
@@ -33,38 +35,35 @@ def comparison_table(content: Mapping[str, Any]) -> Safe:
     )
 
 
-def _line(row: Mapping[str, Any]) -> list[object]:
-    retrain, place = row["method"] == "retrain", row.get("place")
-    cells: list[object] = [join(row["method"], tag("small", place)) if place else row["method"]]
-    cells.append("" if retrain else interval(row["AG"]))
-    for score in SCORES:
-        gap = "sets the mark" if retrain else f"gap {interval(row['gaps'][score])}"
-        cells.append(join(interval(row[score]), tag("small", gap)))
-    return [*cells, runtime(row), "" if retrain else row["trials"]]
+def _line(row: TableRow, place: str | None) -> list[object]:
+    retrain = row.method == "retrain"
+    cells: list[object] = [join(row.method, tag("small", place)) if place else row.method]
+    cells.append("" if retrain else interval(row.AG))
+    for score, value in row.figures.items():
+        gap = "the reference" if retrain else f"gap {interval(row.gaps[score])}"
+        cells.append(join(interval(value), tag("small", gap)))
+    return [*cells, runtime(row), "" if retrain else row.trials]
 
 
-def runtime(row: Mapping[str, Any]) -> str:
+def runtime(row: TableRow) -> str:
     """The share of Retrain's time; marked where the two did not have the same of the machine."""
-    return f"{'' if row['evenly_timed'] else '~ '}{interval(row['runtime'], 1)} %"
+    return f"{'' if row.evenly_timed else '~ '}{interval(row.runtime, 1)} %"
 
 
-def _parts(content: Mapping[str, Any]) -> Safe:
+def _parts(content: Table) -> Safe:
     """How alike the predictions are to Retrain's, part by part."""
     lines = [
         (
-            join(row["method"], tag("small", part_name(part))),
-            interval(row["entropy"][part], 3),
+            join(row.method, tag("small", part_name(part))),
+            interval(row.entropy[part], 3),
             *(
                 ("", "")
-                if row["method"] == "retrain"
-                else (
-                    f"{interval(row['agreement'][part])} %",
-                    interval(row["divergence"][part], 4),
-                )
+                if row.method == "retrain"
+                else (f"{interval(row.agreement[part])} %", interval(row.divergence[part], 4))
             ),
         )
-        for part in content["parts"]
-        for row in content["rows"]
+        for part in content.parts
+        for row in content.rows
     ]
     return join(
         tag("h3", "Predictions, part by part"),
@@ -80,13 +79,13 @@ def _parts(content: Mapping[str, Any]) -> Safe:
     )
 
 
-def _lira(rows: Sequence[Mapping[str, Any]]) -> Safe:
+def _lira(rows: Sequence[TableRow]) -> Safe:
     """What the attack on each sample finds, where there were enough Retrains for it."""
-    judged = [row for row in rows if "lira" in row]
+    judged = [row for row in rows if row.lira]
     if not judged:
         return Safe("")
-    names = list(judged[0]["lira"])
-    lines = [(row["method"], *(interval(row["lira"][name], 3) for name in names)) for row in judged]
+    names = list(judged[0].lira)
+    lines = [(row.method, *(interval(row.lira[name], 3) for name in names)) for row in judged]
     return join(
         tag("h3", "LiRA: an attack on each sample"),
         tag("p", LIRA, class_="note"),
@@ -105,51 +104,74 @@ def _padded(cells: Sequence[object], width: int) -> list[object]:
     return [*cells, *[""] * (width - len(cells))]
 
 
-def notes(content: Mapping[str, Any]) -> list[str]:
+def notes(content: Table) -> list[str]:
     """What a reader has to know to trust the table, or not to."""
-    rows, seeds, floor = content["rows"], content["seeds"], content["noise_floor"]
+    rows, seeds, floor = content.rows, content.seeds, content.noise_floor
     spread = "mean ± half the 95 % interval over the seeds" if seeds > 1 else "no interval"
     found = [
         f"{counted(seeds, 'seed')}: {spread}. Gap: the distance to Retrain of the same seed; AG: "
         "the mean of the four gaps, where small is good. Runtime: of Retrain's. Trials: how many "
         "settings were tried."
     ]
-    found += [content["ranking"]] if content["ranking"] else []
+    found += [ranking_words(content.ranking)] if content.ranking else []
     found.append(
-        f"Noise floor: Retrains of different seeds have an AG of {interval(floor['AG'])} among "
+        f"Noise floor: Retrains of different seeds have an AG of {interval(floor.AG)} among "
         "each other; below that no method can be told from Retrain."
         if floor
         else "With a single seed there is no noise floor: how far Retrain is from itself by chance "
         "is not known; use two seeds or more."
     )
-    retrain = next(row for row in rows if row["method"] == "retrain")
-    taught, known = retrain["RA"][0], content["original"]["RA"]
+    taught, known = content.retrain.RA[0], content.original.RA
     if taught < known - LOST:
         found.append(
             f"Careful: Retrain is right on {taught:.1f} % of what it was taught, and the original "
-            f"on {known:.1f} %. It has not learned as much, and is no fair mark; give it more "
+            f"on {known:.1f} %. It has not learned as much, and is no fair reference; give it more "
             "epochs or another rate, as --set retrain.epochs=N."
         )
-    if len({row["trials"] for row in rows if row["method"] != "retrain"}) > 1:
+    if len({row.trials for row in content.methods}) > 1:
         found.append(
             "Careful: the methods had different numbers of trials, so this comparison is not even."
         )
     found.append(_chosen(content))
-    if not all(row["evenly_timed"] for row in rows):
+    if not all(row.evenly_timed for row in rows):
         found.append(
             "~ Not a fair time: these runs and the Retrains were made with different numbers of "
             "threads or of workers side by side."
         )
-    if any("lira" in row and "TPR at 1 % FPR" not in row["lira"] for row in rows):
-        forgotten = counted(content["parts"]["forget"], "sample")
+    if any(row.lira and "TPR at 1 % FPR" not in row.lira for row in rows):
+        forgotten = counted(content.parts["forget"], "sample")
         found.append(f"LiRA's TPR at 1 % FPR is left out: 1 % of {forgotten} is less than one.")
-    found += [f"{name} failed, {why}" for name, why in content["failed"].items()]
+    found += [f"{name} failed, {why}" for name, why in content.failed.items()]
     return found
 
 
-def _chosen(content: Mapping[str, Any]) -> str:
+def ranking_words(ranked: Ranking) -> str:
+    """Which method is best, and if that cannot be told, why.
+
+    >>> ranking_words(Ranking("ft", "rl", 2))
+    'Best is ft, runner-up rl.'
+    >>> ranking_words(Ranking("ft", "rl", 0, ("rl",), "intervals"))
+    'ft has the smallest AG; which is best is open: its interval overlaps rl.'
+    """
+    first, tied = ranked.first, ", ".join(ranked.tied)
+    if ranked.because == "one seed":
+        return f"{first} has the smallest AG; one seed cannot tell which is best."
+    if ranked.ranked == 2:
+        return f"Best is {first}, runner-up {ranked.second}."
+    rival = ranked.second if ranked.ranked else first
+    why = (
+        f"{rival}, {tied} are within the noise floor"
+        if ranked.because == "noise floor"
+        else f"its interval overlaps {tied}"
+    )
+    if ranked.ranked:
+        return f"Best is {first}; which is second is open: {why}."
+    return f"{first} has the smallest AG; which is best is open: {why}."
+
+
+def _chosen(content: Table) -> str:
     """How settings were chosen."""
-    select, source = content["select"], content["settings_from"]
+    select, source = content.select, content.settings_from
     if source:
         how = {
             "oracle": "chosen there by looking at Retrain (oracle)",
@@ -172,10 +194,10 @@ def _chosen(content: Mapping[str, Any]) -> str:
     )
 
 
-def interval(value: Sequence[float | None], digits: int = 2) -> str:
+def interval(value: Interval, digits: int = 2) -> str:
     """A mean with half its interval.
 
-    >>> interval([12.5, 0.25]), interval([3.0, None])
+    >>> interval((12.5, 0.25)), interval((3.0, None))
     ('12.50 ± 0.25', '3.00')
     """
     mean, half = value

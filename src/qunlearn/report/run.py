@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
+from qunlearn.audit.bits import bits_audit_of
 from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods.names import made_by
 from qunlearn.metrics.gap import SCORES
 from qunlearn.metrics.membership import weakest_attack
-from qunlearn.parts import TOLD, detail_words, part_name
+from qunlearn.parts import detail_words, part_name
 from qunlearn.report.alone import alone
 from qunlearn.report.audits import bits_section
 from qunlearn.report.bars import gap_bars, runtime_bars
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.drawing import Drawn
-from qunlearn.report.gather import check_writable, keep, outputs_before, outputs_of
+from qunlearn.report.gather import check_writable, keep, outputs_after, outputs_before
 from qunlearn.report.heat import heat_map
 from qunlearn.report.html import Safe, counted, join, page, section, table, tag
 from qunlearn.report.outputs import AFTER, BEFORE, RETRAIN, Outputs, confidence_panel, ranked_panel
@@ -44,10 +43,12 @@ from qunlearn.report.sections import (
     tiles,
 )
 from qunlearn.report.verdict import Verdict
+from qunlearn.report.words import declared_words, findings_words
 from qunlearn.runs.data import split_of
-from qunlearn.runs.evaluate import figures, labels_of
+from qunlearn.runs.evaluate import labels_of, scores_of
 from qunlearn.runs.explain import conflict_of
-from qunlearn.runs.outputs import kept_outputs
+from qunlearn.runs.metrics import RunMetrics, metrics_of
+from qunlearn.runs.outputs import kept_outputs, outputs_of
 from qunlearn.runs.reference import check_reference, check_test, declared
 from qunlearn.store.run import CONFIG, Run
 
@@ -68,8 +69,8 @@ def report_run(
         image: Show the image of one forgotten sample.
     """
     run = Run.open(path)
-    metrics = run.metrics
-    if "before" not in metrics:
+    metrics = metrics_of(run)
+    if metrics.before is None:
         raise UserError(
             f"The run {str(path)!r} has forgotten nothing; name one that `qunlearn forget` wrote."
         )
@@ -78,12 +79,12 @@ def report_run(
     check_test(split)
     retrain = None if reference is None else retrain_of(reference, run, split)
     if retrain is not None:
-        compared = figures(run.predictions, split, retrain.outputs)
-        metrics = {**metrics, **compared, **declared(retrain.run)}
+        scores = scores_of(outputs_of(run, split), split, retrain.outputs)
+        metrics = replace(metrics, **vars(scores), declared=declared(retrain.run))
     verdict = verdict_of(metrics, split)
     bars = _bars(run, metrics, retrain)
     sure, spread, one, words = _outputs(run, retrain, split, image)
-    name = str(made_by(run.info))
+    name = str(made_by(run.info.method, run.info.revision))
     conflicts = {}
     if any("conflict" in row for row in run.history):
         found = conflict_of(path)
@@ -91,21 +92,21 @@ def report_run(
     whole = page(
         f"{path.name}: did the model forget?",
         _opening(run, name, metrics, split, verdict),
-        section("The figures", _figures(metrics), _told(metrics), _parts(metrics, split)),
+        section("The figures", _figures(metrics), _findings(metrics), _parts(metrics, split)),
         _bars_section(bars),
         confidence_section(
             sure, retrain is not None, any(f.title == BEFORE for f in sure), split.whole_classes
         ),
         answers_section(spread, one, words, retrain is not None),
         conflict_section(conflicts),
-        bits_section(run.audits.get("bits")),
+        bits_section(bits_audit_of(run)),
         again_section(
             again_command("forget", path / CONFIG, run.config, ("model", "method")),
             {name: settings_used(run)},
             {
                 "forgotten from": run.config["run"],
                 "seed": run.config["settings"].get("seed", 0),
-                "seconds": f"{run.info['seconds']['forgetting']:,.1f}",
+                "seconds": f"{run.info.seconds['forgetting']:,.1f}",
                 **network_of(run),
                 **facts_of(run.info),
             },
@@ -138,37 +139,37 @@ def retrain_of(reference: Path, run: Run, split: Split) -> Retrain:
     return Retrain(other, outputs)
 
 
-def verdict_of(metrics: Mapping[str, Any], split: Split) -> Verdict:
+def verdict_of(metrics: RunMetrics, split: Split) -> Verdict:
     """The answer, by Retrain if it is there."""
-    if "reference" not in metrics:
-        return alone(metrics, whole_class=split.whole_classes)
+    assert metrics.before is not None
+    retrain = metrics.reference
+    if retrain is None:
+        return alone(metrics, metrics.before, whole_class=split.whole_classes)
     verdict = beside_retrain(
         Beside(
-            after=metrics,
-            before=metrics["before"],
-            retrain=metrics["reference"],
-            samples={part: row["samples"] for part, row in metrics["parts"].items()},
-            gap=metrics["AG"],
-            attack=weakest_attack([metrics, metrics["reference"]]),
+            after=metrics.figures,
+            before=metrics.before.figures,
+            retrain=retrain.figures,
+            samples={part: scores.samples for part, scores in metrics.parts.items()},
+            gap=metrics.AG,
+            attack=weakest_attack([metrics.attack_accuracy, retrain.attack_accuracy]),
         )
     )
-    if "declared" not in metrics:
+    if metrics.declared is None:
         return verdict
-    return replace(verdict, cautions=(metrics["declared"]["sentence"], *verdict.cautions))
+    return replace(verdict, cautions=(declared_words(metrics.declared), *verdict.cautions))
 
 
-def _opening(
-    run: Run, name: str, metrics: Mapping[str, Any], split: Split, verdict: Verdict
-) -> Safe:
+def _opening(run: Run, name: str, metrics: RunMetrics, split: Split, verdict: Verdict) -> Safe:
     request = split.last
     assert request is not None  # or there would be no figures before
     detail = detail_words(request.detail)
     return opening(
         f"Run {run.path.name}",
         f"Method {name} on {split.data.name}. To be forgotten: "
-        f"{counted(metrics['parts']['forget']['samples'], 'sample')} "
+        f"{counted(metrics.parts['forget'].samples, 'sample')} "
         f"({request.kind}{': ' if detail else ''}{detail}); kept: "
-        f"{metrics['parts']['retain']['samples']:,}. {dates_of([run.info])}",
+        f"{metrics.parts['retain'].samples:,}. {dates_of([run.info])}",
         "Did the model forget?",
         verdict,
         *_tiles(metrics, split),
@@ -176,29 +177,31 @@ def _opening(
     )
 
 
-def _like(metrics: Mapping[str, Any], split: Split) -> str:
+def _like(metrics: RunMetrics, split: Split) -> str:
     """The part that the forgotten one should look like: of a class that is gone, its own."""
     own = ("test_forgotten",) if split.whole_classes else ()
     parts: tuple[str, ...] = (*own, "held_out", "test")
-    return next(part for part in parts if part in metrics["parts"])
+    return next(part for part in parts if part in metrics.parts)
 
 
-def _tiles(metrics: Mapping[str, Any], split: Split) -> tuple[Safe, Safe]:
+def _tiles(metrics: RunMetrics, split: Split) -> tuple[Safe, Safe]:
     """The key numbers: beside Retrain's, or else beside those of samples never seen."""
-    before = metrics["before"]
-    if "reference" in metrics:
+    before = metrics.before
+    assert before is not None
+    if metrics.reference is not None:
         title = "Before, after, and what a retrained model does"
-        return tag("h3", title), tiles(*score_tiles(before, metrics, metrics["reference"]))
-    now, then = metrics["parts"], before["parts"]
-    like = now[_like(metrics, split)]
+        three = before.figures, metrics.figures, metrics.reference.figures
+        return tag("h3", title), tiles(*score_tiles(*three))
+    now, then = metrics.parts["forget"], before.parts["forget"]
+    like = metrics.parts[_like(metrics, split)]
     shown = [
         tile(
             title,
-            f"{scale * now['forget'][key]:.1f}",
+            f"{scale * getattr(now, key):.1f}",
             "%",
             {
-                "before": f"{scale * then['forget'][key]:.1f} %",
-                "on unseen ones": f"{scale * like[key]:.1f} %",
+                "before": f"{scale * getattr(then, key):.1f} %",
+                "on unseen ones": f"{scale * getattr(like, key):.1f} %",
             },
         )
         for title, key, scale in (
@@ -207,52 +210,48 @@ def _tiles(metrics: Mapping[str, Any], split: Split) -> tuple[Safe, Safe]:
         )
     ]
     shown += [
-        tile(f"{PLAIN[s]} ({s})", f"{metrics[s]:.1f}", "%", {"before": f"{before[s]:.1f} %"})
-        for s in ("RA", "TA")
+        tile(f"{PLAIN[s]} ({s})", f"{after:.1f}", "%", {"before": f"{earlier:.1f} %"})
+        for s, after, earlier in (("RA", metrics.RA, before.RA), ("TA", metrics.TA, before.TA))
     ]
     return tag("h3", "Before and after, beside samples it never saw"), tiles(*shown)
 
 
-def _figures(metrics: Mapping[str, Any]) -> Safe:
-    rows = [
-        ["before forgetting", *(f"{metrics['before'][s]:.2f}" for s in SCORES)],
-        ["after", *(f"{metrics[s]:.2f}" for s in SCORES)],
-    ]
+def _figures(metrics: RunMetrics) -> Safe:
+    assert metrics.before is not None
+    models = {"before forgetting": metrics.before.figures, "after": metrics.figures}
+    if metrics.reference is not None:
+        name = "Retrain, declared" if metrics.declared is not None else "Retrain"
+        models |= {name: metrics.reference.figures, "gap": metrics.gaps}
+    rows = [[name, *(f"{each[s]:.2f}" for s in SCORES)] for name, each in models.items()]
     head = ["in percent", *SCORES]
-    if "reference" in metrics:
-        said = "Retrain, declared" if "declared" in metrics else "Retrain"
-        rows.append([said, *(f"{metrics['reference'][s]:.2f}" for s in SCORES)])
-        rows.append(["gap", *(f"{metrics['gaps'][s]:.2f}" for s in SCORES)])
+    if metrics.reference is not None:
         head.append("AG")
-        rows = [[*row, ""] for row in rows[:-1]] + [[*rows[-1], f"{metrics['AG']:.2f}"]]
+        rows = [[*row, ""] for row in rows[:-1]] + [[*rows[-1], f"{metrics.AG:.2f}"]]
     return join(
         tag("p", MEANING, class_="note"),
         table(head, rows, "The four figures", ["aside", "best", "", ""][: len(rows)]),
     )
 
 
-def _told(metrics: Mapping[str, Any]) -> Safe:
-    """What a method that steers itself says of where it got to, and which copies are retained."""
-    found = [metrics[name] for name in TOLD if name in metrics]
-    return join(*(tag("p", each["sentence"]) for each in found))
+def _findings(metrics: RunMetrics) -> Safe:
+    """What is known beside the scores: the target and what was reached, copies, retired samples."""
+    return join(*(tag("p", words) for words in findings_words(metrics)))
 
 
-def _parts(metrics: Mapping[str, Any], split: Split) -> Safe:
+def _parts(metrics: RunMetrics, split: Split) -> Safe:
     """Each part of the data, before and after."""
-    then = metrics["before"]["parts"]
+    then = {} if metrics.before is None else metrics.before.parts
     rows = []
-    for part, now in metrics["parts"].items():
+    for part, now in metrics.parts.items():
         old = then.get(part)
-        cells: list[object] = [
-            join(part_name(part), tag("small", counted(now["samples"], "sample")))
-        ]
+        cells: list[object] = [join(part_name(part), tag("small", counted(now.samples, "sample")))]
         for key, scale, unit in (
             ("accuracy", 1, " %"),
             ("confidence", 100, " %"),
             ("entropy", 1, ""),
         ):
-            was = tag("small", f"before {scale * old[key]:.2f}{unit}") if old else ""
-            cells.append(join(f"{scale * now[key]:.2f}{unit}", was))
+            was = tag("small", f"before {scale * getattr(old, key):.2f}{unit}") if old else ""
+            cells.append(join(f"{scale * getattr(now, key):.2f}{unit}", was))
         rows.append(cells)
     head = ["part", "right", "confidence", "entropy"]
     return join(
@@ -269,13 +268,13 @@ def _parts(metrics: Mapping[str, Any], split: Split) -> Safe:
     )
 
 
-def _bars(run: Run, metrics: Mapping[str, Any], retrain: Retrain | None) -> list[Drawn]:
+def _bars(run: Run, metrics: RunMetrics, retrain: Retrain | None) -> list[Drawn]:
     if retrain is None:
         return []
-    name = str(made_by(run.info))
-    bars = [gap_bars({name: metrics["gaps"]})]
-    if "declared" not in metrics:  # or nobody knows how long it took
-        share = run.info["seconds"]["forgetting"] / retrain.run.info["seconds"]["forgetting"]
+    name = str(made_by(run.info.method, run.info.revision))
+    bars = [gap_bars({name: metrics.gaps})]
+    if metrics.declared is None:  # or nobody knows how long it took
+        share = run.info.seconds["forgetting"] / retrain.run.info.seconds["forgetting"]
         bars.append(runtime_bars({name: 100 * share}))
     return bars
 
@@ -301,7 +300,7 @@ def _outputs(
 ) -> tuple[list[Drawn], list[Drawn], list[Drawn], str]:
     """The figures made from outputs: confidence, the spread of answers, that of one, its words."""
     labels = labels_of(split)
-    after, before = outputs_of(run, labels), outputs_before(run, split)
+    after, before = outputs_after(run, labels), outputs_before(run, split)
     mark = None if retrain is None else Outputs.of(retrain.outputs, labels)
     both = {BEFORE: before, AFTER: after}
     sure = [confidence_panel(name, own, mark) for name, own in both.items() if own is not None]

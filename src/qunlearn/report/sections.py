@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from qunlearn.metrics.gap import SCORES
 from qunlearn.quant import QuantSpec
 from qunlearn.report.drawing import Drawn, panels
 from qunlearn.report.html import Safe, join, section, table, tag, verbatim
 from qunlearn.report.verdict import Verdict
-from qunlearn.store.run import Run
+from qunlearn.runs.metrics import metrics_of
+from qunlearn.store.run import Run, RunInfo
 from qunlearn.store.weights import read_header
 
 PLAIN = {
@@ -169,7 +169,7 @@ def conflict_section(figures: Mapping[str, tuple[Drawn, str]]) -> Safe:
 
 def again_section(
     command: str,
-    settings: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Mapping[str, object]],
     facts: Mapping[str, object],
     note: str,
 ) -> Safe:
@@ -194,9 +194,9 @@ def _spelt(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def settings_used(run: Run) -> dict[str, Any]:
+def settings_used(run: Run) -> dict[str, object]:
     """A run's settings, with those that were left to the method."""
-    return {**run.config["settings"], **run.metrics.get("chosen", {})}
+    return {**run.config["settings"], **metrics_of(run).chosen}
 
 
 def network_of(run: Run) -> dict[str, object]:
@@ -213,16 +213,17 @@ def network_of(run: Run) -> dict[str, object]:
     return {"data set": header["dataset"], "network": f"{model['name']}{size}; {bits}"}
 
 
-def dates_of(infos: Iterable[Mapping[str, Any]]) -> str:
+def dates_of(infos: Iterable[RunInfo]) -> str:
     """When the first of some runs was begun, and the last finished, in a sentence."""
-    dated = [info for info in infos if {"begun", "finished"} <= info.keys()]
+    dated = [(i.begun, i.finished) for i in infos if i.begun is not None and i.finished is not None]
     if not dated:
         return "When it was made is not on record."
-    begun = min(str(info["begun"]) for info in dated)
-    return f"Begun {begun}, finished {max(str(info['finished']) for info in dated)}."
+    return f"Begun {min(dated)[0]}, finished {max(finished for _, finished in dated)}."
 
 
-def again_command(command: str, file: Path, config: Mapping[str, Any], names: Sequence[str]) -> str:
+def again_command(
+    command: str, file: Path, config: Mapping[str, object], names: Sequence[str]
+) -> str:
     """The words that make a folder again; code of one's own has to be typed again, as `names`.
 
     >>> again_command("forget", Path("my runs/a.toml"), {"model": "nets:make"}, ["model"])
@@ -237,9 +238,10 @@ def again_command(command: str, file: Path, config: Mapping[str, Any], names: Se
     return shlex.join(["qunlearn", command, "--config", str(file), *own, "--out", "NEW"])
 
 
-def facts_of(info: Mapping[str, Any]) -> dict[str, object]:
+def facts_of(info: RunInfo) -> dict[str, object]:
     """A run's versions and machine, as rows of a table."""
+    facts = {"versions": info.versions, "machine": vars(info.machine)}
     return {
-        key: ", ".join(f"{name} {value}" for name, value in info.get(key, {}).items())
-        for key in ("versions", "machine")
+        key: ", ".join(f"{name} {value}" for name, value in values.items())
+        for key, values in facts.items()
     }

@@ -27,7 +27,7 @@ from qunlearn.runs.mismatch import check_inputs
 from qunlearn.runs.model_file import is_quantized, model_with
 from qunlearn.runs.train import header_of, made, model_spec, quant_spec, train_into
 from qunlearn.store.pickled import refuse_pickled
-from qunlearn.store.run import Run
+from qunlearn.store.run import Run, RunInfo
 from qunlearn.store.weights import read_tensors
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.devices import make_fabric
@@ -63,9 +63,9 @@ def adopt_run(config: AdoptConfig, out: Path, *, resume: bool = False) -> Run:
     logits = predictions(given, split)
     margins = {part: margin(logits[part], labels) for part, labels in labels_of(split).items()}
     if origin is None:
-        info = {"held_out_check": check_held_out(margins)}
+        info = RunInfo(held_out_check=check_held_out(margins))
     else:
-        info = {"method": "retrain", "declared": check_unseen(margins, origin, quant)}
+        info = RunInfo(method="retrain", declared=check_unseen(margins, origin, quant))
     check_inputs(given, data, usual, known, logits["train" if origin is None else "retain"])
 
     calibrate_first(model.eval(), data, known, optimizer)
@@ -75,7 +75,7 @@ def adopt_run(config: AdoptConfig, out: Path, *, resume: bool = False) -> Run:
         model=model,
         split=split,
         header=header_of(spec, quant, split),
-        settings=settings,
+        optimizer=optimizer if config.epochs else None,
         info=info,
     )
     return made(fabric, out, config, split, resume, work)

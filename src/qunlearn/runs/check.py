@@ -8,6 +8,7 @@ from pathlib import Path
 from qunlearn.data import manifest
 from qunlearn.errors import UserError
 from qunlearn.runs.data import DATA
+from qunlearn.runs.metrics import metrics_of
 from qunlearn.runs.model_file import check_manifest, tensors_of
 from qunlearn.store import run as parts
 from qunlearn.store.files import UNDER_WAY
@@ -28,7 +29,7 @@ READ: dict[str, Callable[[Run], object]] = {
     parts.SPLIT: lambda run: manifest.parse(run.split),
     parts.MODEL: tensors_of,
     parts.HISTORY: lambda run: run.history,
-    parts.METRICS: lambda run: run.metrics,
+    parts.METRICS: metrics_of,
     parts.PREDICTIONS: lambda run: run.predictions,
     parts.AUDIT: lambda run: run.audits,
 }
@@ -89,7 +90,7 @@ def _disagreements(run: Run, sums: dict[str, str]) -> Iterator[str]:
         check_manifest(run)
     except UserError as error:
         yield str(error)
-    if run.info.get("model_sha256") != sums.get(parts.MODEL):
+    if run.info.model_sha256 != sums.get(parts.MODEL):
         yield f"run.json and checksums.txt of {str(run.path)!r} speak of different weights."
     for name in sorted(sums.keys() - {*PARTS}):
         yield f"checksums.txt of {str(run.path)!r} names {name!r}, which is no part of a run."

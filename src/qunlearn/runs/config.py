@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 
+from qunlearn.runs.data_config import MOVED, DataConfig
+from qunlearn.runs.provenance import Provenance, separated
 from qunlearn.training.config import (
     LARGEST_SEED,
     Bits,
@@ -18,41 +19,6 @@ from qunlearn.training.config import (
     Numbers,
     OptimizerConfig,
 )
-
-MOVED = "Where the data is now: a folder or an .npz file; it must be the same data."
-
-
-class DataConfig(Config):
-    """Which samples: the source, the subset, the held-out part."""
-
-    panel: ClassVar[str] = "Data"
-    dataset: str = Field(
-        "digits",
-        description="digits, cifar10, cifar100, svhn, tiny-imagenet, a folder of images, or an "
-        ".npz file.",
-    )
-    data_dir: Path | None = Field(None, description="Where the data set's files are.")
-    download: bool = Field(
-        False,
-        description="Fetch the data set from its official address first.",
-        exclude=True,  # a file never decides that something is fetched
-    )
-    subset: int | None = Field(
-        None, gt=0, description="Use only N training images: a fixed, class-balanced subset."
-    )
-    image_size: int | None = Field(
-        None, gt=0, description="Resize a folder's images to this many pixels a side."
-    )
-    cache_dir: Path | None = Field(
-        None,
-        description="Where downloads and decoded images are kept; your cache folder by default.",
-    )
-    metadata: Path | None = Field(
-        None, description="A CSV to join to the samples by its column `id`."
-    )
-    split_seed: int = Field(
-        0, ge=0, le=LARGEST_SEED, description="Seed of the subset and the held-out part."
-    )
 
 
 class QuantConfig(Config):
@@ -100,11 +66,14 @@ class TrainConfig(DataConfig, ModelConfig, QuantConfig, OptimizerConfig, Compute
     data: Path | None = Field(
         None, description=f"With --resume: {MOVED}", json_schema_extra={"metavar": "PATH"}
     )
-    start_digest: str = Field(
-        "",
-        description="The digest of the weights that it starts from, on record in the folder.",
-        json_schema_extra={"hidden": True},
+    provenance: Provenance | None = Field(
+        None, description="On record in a run's folder.", json_schema_extra={"hidden": True}
     )
+
+    @classmethod
+    def modernised(cls, written: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a file has, with its provenance in a table of its own."""
+        return separated(written)
 
 
 class AdoptConfig(DataConfig, ModelConfig, QuantConfig, OptimizerConfig, ComputeConfig):

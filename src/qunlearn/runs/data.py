@@ -10,9 +10,9 @@ import torch
 
 from qunlearn.data import ImageData, Split, load_dataset, manifest, sources
 from qunlearn.errors import UserError
-from qunlearn.runs.config import DataConfig
+from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.nearby import nearby
-from qunlearn.store.files import as_written
+from qunlearn.runs.provenance import provenance_of
 from qunlearn.store.run import Run
 from qunlearn.training.progress import downloading
 
@@ -87,11 +87,13 @@ def data_config(run: Run, **changed: Any) -> DataConfig:
 
     Nothing is fetched, whatever the run says: that has to be asked for.
     """
-    config = run.config
-    with as_written(run.path):
-        written = config.get("data", config)  # a run that has forgotten keeps them in a table
-        values = {name: written[name] for name in DataConfig.model_fields if name in written}
-    return DataConfig.parse({**values, **changed, "download": False})
+    record = provenance_of(run)
+    if record.data is not None:  # a run that has forgotten
+        written = record.data.to_dict()
+    else:
+        config = run.config
+        written = {name: config[name] for name in DataConfig.model_fields if name in config}
+    return DataConfig.parse({**written, **changed, "download": False})
 
 
 def moved(config: DataConfig, data: Path) -> DataConfig:

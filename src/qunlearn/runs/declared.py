@@ -14,8 +14,9 @@ from qunlearn.errors import UserError, others
 from qunlearn.metrics.exposure import exposure
 from qunlearn.parts import part_name
 from qunlearn.quant import QuantSpec
-from qunlearn.runs.config import AdoptConfig, DataConfig
+from qunlearn.runs.config import AdoptConfig
 from qunlearn.runs.data import place_of
+from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.model_file import Header, is_quantized, spec_of
 from qunlearn.runs.reference import check_present
 from qunlearn.store.run import Run

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
 from qunlearn.data import Split
 from qunlearn.errors import UserError
-from qunlearn.metrics import compare, measure, score
+from qunlearn.metrics import Scores, compare, score
 from qunlearn.runs.data import split_of
+from qunlearn.runs.metrics import RunMetrics
 from qunlearn.runs.model_file import load
 from qunlearn.runs.reference import check_reference, declared
 from qunlearn.store.run import Run
@@ -29,7 +29,7 @@ def evaluate(
     seed: int = 0,
     exact: bool = False,
     vector: bool = False,
-) -> dict[str, Any]:
+) -> Scores:
     """Measure a model on every part of a split, without augmentation and without moving it.
 
     One forward pass for each sample serves all figures.
@@ -43,23 +43,21 @@ def evaluate(
         vector: Also attack by the whole vector of probabilities, which takes some seconds.
 
     Returns:
-        `parts`: for each part of `split.measured()` the `accuracy` in percent, the number of
-        `samples`, the mean `entropy` and `confidence` in the truth. Where something was to be
-        forgotten, also FA, RA, TA and MIA in percent and the further `attacks`; and with a
-        reference AG, the `gaps` it is the mean of, and for each part the `agreement` and the
-        Jensen-Shannon `divergence`.
+        The scores of each part of `split.measured()`. Where something was to be forgotten, also FA,
+        RA, TA and MIA in percent and the further `attacks`; and with a reference AG and the `gaps`
+        that it is the mean of. See `Scores`.
 
     Example:
         >>> import qunlearn as qu
         >>> split = qu.Split.random(qu.load_dataset("digits", subset=100))
         >>> model = qu.ModelSpec("resnet18", classes=10, channels=1, size=8, width=0.125).build()
         >>> scores = evaluate(model, split, reference=model)
-        >>> scores["parts"]["test"]["samples"], scores["AG"]
+        >>> scores.parts["test"].samples, scores.AG
         (450, 0.0)
     """
     logits = predictions(model, split)
     others = None if reference is None else predictions(reference, split)
-    return figures(logits, split, others, seed=seed, exact=exact, vector=vector)
+    return scores_of(logits, split, others, seed=seed, exact=exact, vector=vector)
 
 
 def labels_of(split: Split) -> dict[str, Tensor]:
@@ -77,23 +75,24 @@ def predictions(model: nn.Module, split: Split) -> dict[str, Tensor]:
         }
 
 
-def figures(
-    logits: Logits, split: Split, reference: Logits | None = None, **attack: Any
-) -> dict[str, Any]:
-    """Every figure that outputs allow, and those of a retrained model; see `evaluate`."""
+def scores_of(
+    logits: Logits,
+    split: Split,
+    reference: Logits | None = None,
+    *,
+    seed: int = 0,
+    exact: bool = False,
+    vector: bool = False,
+) -> Scores:
+    """The scores that outputs allow, beside those of a retrained model; see `evaluate`."""
     labels = labels_of(split)
-    result: dict[str, Any] = {"parts": measure(logits, labels)}
     if reference is not None and "forget" not in labels:
         raise UserError("Nothing is asked to be forgotten; leave the reference out.")
-    if {"forget", "retain", "test"} <= labels.keys():
-        result = {**score(logits, labels, **attack), **result}
-        if reference is not None:
-            against = score(reference, labels, **attack)
-            compared = compare(result, against, logits, reference)
-            for part, alike in compared.pop("parts").items():
-                result["parts"][part] |= alike
-            result |= {**compared, "reference": against}
-    return result
+    scores = score(logits, labels, seed=seed, exact=exact, vector=vector)
+    if reference is None or not scores.complete:
+        return scores
+    retrained = score(reference, labels, seed=seed, exact=exact, vector=vector)
+    return compare(scores, retrained, logits, reference)
 
 
 def evaluate_run(
@@ -103,8 +102,10 @@ def evaluate_run(
     factory: str | None = None,
     reference: Path | None = None,
     model: nn.Module | None = None,
-    **attack: Any,
-) -> dict[str, Any]:
+    seed: int = 0,
+    exact: bool = False,
+    vector: bool = False,
+) -> RunMetrics:
     """Load a run's model and split, and measure it on the data that the run names.
 
     With `model`, measure that instead: the run's own in another form.
@@ -115,5 +116,6 @@ def evaluate_run(
         check_reference(run, split, Run.open(reference))
     other = None if reference is None else load(reference, factory)
     model = load(path, factory) if model is None else model
-    said = {} if reference is None else declared(Run.open(reference))
-    return evaluate(model, split, other, **attack) | said
+    scores = evaluate(model, split, other, seed=seed, exact=exact, vector=vector)
+    known = None if reference is None else declared(Run.open(reference))
+    return RunMetrics(**vars(scores), declared=known)

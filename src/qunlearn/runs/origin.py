@@ -6,28 +6,21 @@ from pathlib import Path
 
 from qunlearn.errors import UserError
 from qunlearn.runs.nearby import nearby
-from qunlearn.store.files import as_written
 from qunlearn.store.run import Run
-
-WEIGHTS_OF = "weights_of"
-"""What `run.json` calls the digest of the run whose weights a run has, where it only retired
-samples; everything else that it says of how the network was made is that run's."""
 
 
 def origin_of(run: Run) -> Run | None:
     """The run that forgot, wherever it is now; the digest of its weights says that it is it."""
     if "run" not in run.config:  # a Retrain that was declared
         return None
-    with as_written(run.path):
-        named = Path(run.config["run"])
-        same = run.info.get(WEIGHTS_OF)
-        if same is not None:  # nothing was forgotten since that one
-            before = with_digest(run.path, named, str(same))
-            return None if before is None or "origin" not in before.info else origin_of(before)
-        return with_digest(run.path, named, str(run.info["origin"]))
+    named, info = Path(str(run.config["run"])), run.info
+    if info.weights_of is not None:  # nothing was forgotten since that one
+        before = with_digest(run.path, named, info.weights_of)
+        return None if before is None or before.info.origin is None else origin_of(before)
+    return None if info.origin is None else with_digest(run.path, named, info.origin)
 
 
-def recorded(folder: Path, named: Path, digest: str) -> Run:
+def recorded(folder: Path, named: Path, digest: str | None) -> Run:
     """The run of a name, seen from a folder, with the weights that are on record, if any are."""
     found = with_digest(folder, named, digest) if digest else None
     if found is not None:
@@ -46,6 +39,6 @@ def with_digest(folder: Path, named: Path, digest: str) -> Run | None:
     for path in nearby(folder, named):
         if Run.is_complete(path):
             found = Run.open(path)
-            if found.info.get("model_sha256") == digest:
+            if found.info.model_sha256 == digest:
                 return found
     return None

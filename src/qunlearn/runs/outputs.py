@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from qunlearn.data import Split, manifest
-from qunlearn.runs.evaluate import figures, predictions
-from qunlearn.store.files import as_written
+from qunlearn.errors import UserError
+from qunlearn.metrics import Scores
+from qunlearn.runs.evaluate import predictions, scores_of
 from qunlearn.store.run import Run
 
 
-def measured_before(run: Run, model: nn.Module, split: Split) -> dict[str, Any]:
-    """The figures of a run's model on a later split, from the outputs that the run has kept.
+def measured_before(run: Run, model: nn.Module, split: Split) -> Scores:
+    """The scores of a run's model on a later split, from the outputs that the run has kept.
 
     They are computed anew where they are not kept, or samples were erased since.
     """
     logits = kept_outputs(run, split)
-    return figures(predictions(model, split) if logits is None else logits, split)
+    return scores_of(predictions(model, split) if logits is None else logits, split)
+
+
+def outputs_of(run: Run, split: Split) -> dict[str, Tensor]:
+    """What a run's model answers on every part of its split; raises if that was not all saved."""
+    outputs = run.predictions
+    for part, index in split.measured().items():
+        if part not in outputs or outputs[part].shape != (len(index), split.data.num_classes):
+            raise UserError(
+                f"The run {str(run.path)!r} has no output for each sample of the part {part!r}; "
+                "make it again."
+            )
+    return outputs
 
 
 def kept_outputs(run: Run, split: Split) -> dict[str, Tensor] | None:
@@ -33,11 +44,12 @@ def kept_outputs(run: Run, split: Split) -> dict[str, Tensor] | None:
     if not manifest.has_all(run.split, split.data):
         return None
     kept, parts = run.predictions, Split.from_json(run.split, split.data).measured()
-    if any(part not in kept or len(kept[part]) != len(index) for part, index in parts.items()):
-        return None
-    table = torch.full((len(split.data), split.data.num_classes), torch.nan)
-    with as_written(run.path):
-        for part, index in parts.items():
-            table[index] = kept[part].float()
+    classes = split.data.num_classes
+    for part, index in parts.items():
+        if part not in kept or kept[part].shape != (len(index), classes):
+            return None
+    table = torch.full((len(split.data), classes), torch.nan)
+    for part, index in parts.items():
+        table[index] = kept[part].float()
     logits = {part: table[index] for part, index in split.measured().items()}
     return None if any(rows.isnan().any() for rows in logits.values()) else logits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,33 +15,29 @@ from qunlearn.methods.base import Method, SgdConfig
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, quantize
 from qunlearn.runs.model_file import Header, model_with, spec_of, tensors_of
+from qunlearn.runs.provenance import Recipe, provenance_of
 from qunlearn.runs.reference import check_made_by_retrain, check_retrained
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import start_digest
-from qunlearn.store.files import as_written
 from qunlearn.store.run import Run
 from qunlearn.training.config import OptimizerConfig
 
 
-def recipe_of(run: Run) -> dict[str, Any]:
+def recipe_of(run: Run) -> Recipe:
     """How a run's network was trained; whatever it has forgotten since keeps that on record."""
-    config = run.config
-    if "recipe" in config:
-        recipe = dict(config["recipe"])
-        with as_written(run.path):  # of an original that was saved from Python, its own network
-            recipe.setdefault("network", run.info["model_sha256"])
-        return recipe
+    config, record, digest = run.config, provenance_of(run), run.info.model_sha256
+    if record.recipe is not None:  # of an original that was saved from Python, its own network
+        return record.recipe.model_copy(update={"network": record.recipe.network or digest})
     names = OptimizerConfig.model_fields.keys() - {"seed"}
-    recipe = {name: config[name] for name in sorted(names & config.keys())}
-    recipe["from_scratch"] = "weights" not in config and "start_from" not in config
-    with as_written(run.path):
-        recipe["network"] = run.info["model_sha256"]
-    if "start_digest" in config:
-        recipe["start"] = config["start_digest"]
-    return recipe
+    return Recipe(
+        training={name: config[name] for name in sorted(names & config.keys())},
+        from_scratch="weights" not in config and "start_from" not in config,
+        network=digest,
+        start=record.start,
+    )
 
 
-def inherited(recipe: Mapping[str, Any], method: Method, started: bool = False) -> dict[str, Any]:
+def inherited(recipe: Recipe, method: Method, started: bool = False) -> dict[str, Any]:
     """The settings that follow the network's training, unless others are given.
 
     Those that the method inherits stay as the network is used to. Retrain follows the whole recipe,
@@ -51,9 +47,9 @@ def inherited(recipe: Mapping[str, Any], method: Method, started: bool = False) 
     if not issubclass(method.config, SgdConfig):
         return {}
     names = set(method.config.inherits)
-    if method.name == "retrain" and (recipe["from_scratch"] or (started and "start" in recipe)):
+    if method.name == "retrain" and (recipe.from_scratch or (started and recipe.start)):
         names = set(OptimizerConfig.model_fields)
-    return {name: recipe[name] for name in sorted(names & recipe.keys())}
+    return {name: recipe.training[name] for name in sorted(names & recipe.training.keys())}
 
 
 def builder(config: ForgetConfig, header: Header) -> Callable[[int], nn.Module]:
@@ -69,26 +65,26 @@ def _built(seed: int, *, spec: ModelSpec, quant: QuantSpec, start: Path | None) 
     return model_with(spec, quant, tensors_of(run), run.model_path)
 
 
-def check_start(config: ForgetConfig, origin: Run, split: Split) -> str:
+def check_start(config: ForgetConfig, origin: Run, split: Split) -> str | None:
     """The digest of what Retrain is to start from, if from anything.
 
     Raises unless that is the Retrain, without all that the split has forgotten, of the network
     that the run's own was trained from.
     """
     if config.start_from is None:
-        return ""
+        return None
     recipe = recipe_of(origin)
     if config.method != "retrain":
         raise UserError(
             f"--start-from goes with retrain, not with {config.method!r}, which starts from "
             "the network that forgets; leave it out."
         )
-    if recipe["from_scratch"]:
+    if recipe.from_scratch:
         raise UserError(
             f"The network of {str(config.run)!r} was trained from scratch, and so is its Retrain; "
             "leave --start-from out."
         )
-    if "start" not in recipe:
+    if not recipe.start:
         raise UserError(
             f"It is not on record what the network of {str(config.run)!r} was trained from; leave "
             "--start-from out."
@@ -96,10 +92,10 @@ def check_start(config: ForgetConfig, origin: Run, split: Split) -> str:
     start = Run.open(config.start_from)
     check_made_by_retrain(start, "start")
     check_retrained(start, split, "start")
-    if recipe_of(start).get("network") != recipe["start"]:
+    if recipe_of(start).network != recipe.start:
         raise UserError(
             f"The start {str(start.path)!r} is the Retrain of another network than "
             f"{str(config.run)!r} was trained from; name the Retrain of that one."
         )
     builder(config, Header.read(origin.model_path))(0)  # whatever does not fit is said now
-    return start_digest(start.path, config.start_digest)
+    return start_digest(start.path, config.record.start)

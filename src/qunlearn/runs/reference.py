@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from qunlearn.data import Split, manifest
 from qunlearn.errors import UserError
+from qunlearn.runs.metrics import Declared
 from qunlearn.store.run import Run
 
 
@@ -23,7 +22,7 @@ def check_reference(run: Run, split: Split, reference: Run) -> None:
 
 def check_made_by_retrain(run: Run, called: str) -> None:
     """Raise unless a run was made by Retrain."""
-    if run.info.get("method") != "retrain":
+    if run.info.method != "retrain":
         raise UserError(
             f"The {called} {str(run.path)!r} was not made by Retrain; name a run made by "
             "`qunlearn forget --method retrain`, or declared by `qunlearn adopt --retrain-of`."
@@ -63,13 +62,7 @@ def check_test(split: Split) -> None:
         )
 
 
-def declared(reference: Run) -> dict[str, Any]:
-    """What is to be said of a reference that was declared, as figures keep it; or nothing."""
-    checked = reference.info.get("declared")
-    if checked is None:
-        return {}
-    sentence = (
-        f"The Retrain {reference.path.name!r} was declared, not made here: that it was trained "
-        f"without the forgotten samples is its owner's word. {checked}"
-    )
-    return {"declared": {"sentence": sentence}}
+def declared(reference: Run) -> Declared | None:
+    """What is known of a reference that was trained elsewhere; None if it was made here."""
+    checked = reference.info.declared
+    return None if checked is None else Declared(reference.path.name, checked)

@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from qunlearn.runs.config import MOVED
+from qunlearn.runs.data_config import MOVED
+from qunlearn.runs.provenance import TABLE, Provenance, separated
 from qunlearn.training.config import ComputeConfig, Config
 
 
@@ -64,17 +65,24 @@ class RequestConfig(Config):
         """Another way to ask replaces the file's; settings are put beside the file's."""
         kept = dict(written)
         if given.keys() & WAYS.keys():
-            once = (*WAYS, "column", "skip_unusable", "asked")
+            once = (*WAYS, "column", "skip_unusable")
             kept = {name: v for name, v in kept.items() if name not in once}
+            _forget_record(kept, "request")
         if "settings" in given and "settings" in kept:
             given = {**given, "settings": [kept["settings"], *given["settings"]]}
         if "run" in given:
-            kept.pop("origin_digest", None)
-        if not isinstance(kept.get("data", {}), Mapping):  # as --data is spelt in a file
+            _forget_record(kept, "origin")
+        if "data" in kept:  # as --data is spelt in a file
             kept["data_path"] = kept.pop("data")
         if "data_dir" in kept:  # as it was spelt once
             kept["data_path"] = kept.pop("data_dir")
         return {**kept, **given}
+
+
+def _forget_record(settings: dict[str, Any], name: str) -> None:
+    """Leave out of the provenance what other flags were given for."""
+    if isinstance(record := settings.get(TABLE), Mapping):
+        settings[TABLE] = {key: value for key, value in record.items() if key != name}
 
 
 class OriginConfig(Config):
@@ -94,27 +102,25 @@ class OriginConfig(Config):
     model: str | None = Field(
         None, description="The package.module:factory of a model that is not qunlearn's own."
     )
-    origin_digest: str = Field(
-        "",
-        description="The digest of the run's weights, on record in the folder that was written.",
-        json_schema_extra={"hidden": True},
-    )
-    data: dict[str, Any] = Field(
-        default_factory=dict,
-        description="The data's settings, as they stand in the folder that was written.",
-        json_schema_extra={"hidden": True},
-    )
-    recipe: dict[str, Any] = Field(
-        default_factory=dict,
-        description="How the network was trained, on record in the folder that was written.",
-        json_schema_extra={"hidden": True},
+    provenance: Provenance | None = Field(
+        None, description="On record in a run's folder.", json_schema_extra={"hidden": True}
     )
 
+    @classmethod
+    def modernised(cls, written: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a file has, with its provenance in a table of its own."""
+        return separated(written)
+
     @property
-    def changed(self) -> dict[str, Any]:
+    def record(self) -> Provenance:
+        """What is on record, if this is the configuration of a run that was made."""
+        return self.provenance or Provenance()
+
+    @property
+    def changed(self) -> dict[str, object]:
         """What is known of the data otherwise than from the run."""
-        joined = {} if self.metadata is None else {"metadata": self.metadata}
-        return {**self.data, **joined}
+        known = {} if self.record.data is None else self.record.data.to_dict()
+        return known if self.metadata is None else {**known, "metadata": self.metadata}
 
 
 class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
@@ -137,17 +143,6 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     )
     epochs: int | None = Field(None, description="Short for --set epochs=N, and wins over it.")
     seed: int | None = Field(None, description="Short for --set seed=N, and wins over it.")
-
-    start_digest: str = Field(
-        "",
-        description="The digest of the weights that it starts from, on record in the folder.",
-        json_schema_extra={"hidden": True},
-    )
-    asked: str = Field(
-        "",
-        description="The digest of the samples that were asked for, on record in the folder.",
-        json_schema_extra={"hidden": True},
-    )
 
     @property
     def method_settings(self) -> dict[str, Any]:

@@ -7,12 +7,12 @@ import time
 from torch import nn
 
 from qunlearn.data import Split
-from qunlearn.parts import TOLD
-from qunlearn.runs.evaluate import figures, predictions
+from qunlearn.runs.evaluate import predictions, scores_of
+from qunlearn.runs.metrics import RunMetrics, metrics_of
 from qunlearn.runs.model_file import Header, save
-from qunlearn.runs.origin import WEIGHTS_OF, origin_of
+from qunlearn.runs.origin import origin_of
 from qunlearn.runs.outputs import kept_outputs
-from qunlearn.store.run import Run
+from qunlearn.store.run import Run, RunInfo
 
 
 def retire_into(run: Run, origin: Run, model: nn.Module, split: Split, header: Header) -> None:
@@ -22,14 +22,18 @@ def retire_into(run: Run, origin: Run, model: nn.Module, split: Split, header: H
     kept = kept_outputs(origin, split)
     logits = predictions(model, split) if kept is None else kept
     run.write_predictions(logits)
-    then, metrics = origin.metrics, figures(logits, split)
-    first = origin_of(origin) if "before" in then else None
+    then, info = metrics_of(origin), origin.info
+    first = origin_of(origin) if then.before is not None else None
     outputs = None if first is None else kept_outputs(first, split)
-    if "before" in then:
-        metrics["before"] = then["before"] if outputs is None else figures(outputs, split)
-    metrics |= {name: then[name] for name in TOLD if name in then} | split.request_told()
-    run.write_metrics(metrics)
-    info = origin.info
-    known = {name: info[name] for name in list(info) if name in ("method", "revision", "origin")}
-    seconds = {**info["seconds"], "evaluation": round(time.perf_counter() - started, 3)}
-    run.finish({"seconds": seconds, **known, WEIGHTS_OF: info["model_sha256"]})
+    metrics = RunMetrics(
+        **vars(scores_of(logits, split)),
+        before=then.before if outputs is None else scores_of(outputs, split),
+        calibration=then.calibration,
+        duplicates=then.duplicates,
+        request=split.outcome(),
+    )
+    run.write_metrics(metrics.to_json())
+    seconds = {**info.seconds, "evaluation": round(time.perf_counter() - started, 3)}
+    run.finish(
+        RunInfo(seconds, info.method, info.revision, info.origin, weights_of=info.model_sha256)
+    )

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
 from qunlearn.data import ImageData, Request, Split, load_dataset
 from qunlearn.data.sources.npz import to_arrays
 from qunlearn.errors import UserError
+from qunlearn.metrics import Scores
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, quantize
 from qunlearn.quant.layers import QuantLayer
 from qunlearn.runs.data import DATA, IN_PYTHON, place_of
-from qunlearn.runs.forget import request_digest
+from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.model_file import OWN, load_weights, save, tensors_of
+from qunlearn.runs.plan import request_digest
+from qunlearn.runs.provenance import TABLE, Provenance, Recipe
 from qunlearn.runs.recipe import recipe_of
 from qunlearn.runs.train import header_of
 from qunlearn.store.arrays import write_arrays
-from qunlearn.store.run import Run
-from qunlearn.training.checkpoint import digest
+from qunlearn.store.files import Row
+from qunlearn.store.run import Run, RunInfo
+from qunlearn.training.checkpoint import digest as digest_of
 
 
 @dataclass(frozen=True)
@@ -33,32 +36,32 @@ class Made:
         model: The network.
         split: What it was made on.
         outputs: Its outputs on every part that is measured.
-        metrics: Its figures.
+        scores: What is measured on it.
         history: A row for each epoch.
-        info: What stands in `run.json`, beside versions and machine.
+        info: How it came about.
     """
 
     model: nn.Module
     split: Split
     outputs: Mapping[str, Tensor]
-    metrics: Mapping[str, Any]
-    history: Sequence[Mapping[str, Any]]
-    info: Mapping[str, Any]
+    scores: Scores
+    history: Sequence[Row]
+    info: RunInfo
 
 
 def save_original(
     made: Made,
     path: Path,
-    training: Mapping[str, Any],
+    training: Mapping[str, object],
     *,
     from_scratch: bool,
     factory: str | None = None,
     data: bool | str | Path | None = None,
 ) -> Run:
     """Save a network that nothing was asked to be forgotten of."""
-    recipe = {name: value for name, value in training.items() if name != "seed"}
-    recipe["from_scratch"] = from_scratch
-    settings = {**training, **data_settings(made.split, data), "recipe": recipe}
+    known = {name: value for name, value in training.items() if name != "seed"}
+    record = Provenance(recipe=Recipe(training=known, from_scratch=from_scratch))
+    settings = {**training, **data_settings(made.split, data), TABLE: record.to_dict()}
     return _save(made, path, settings, factory, data)
 
 
@@ -66,7 +69,7 @@ def save_forgotten(
     made: Made,
     path: Path,
     method: str,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     original: nn.Module,
     *,
     origin: Path | None = None,
@@ -74,32 +77,30 @@ def save_forgotten(
     data: bool | str | Path | None = None,
 ) -> Run:
     """Save a network that has forgotten; `origin` is the run of the `original` it was made from."""
-    split, known = made.split, data_settings(made.split, data)
-    recipe: dict[str, Any] = {"from_scratch": False, "network": ""}
-    info = {**made.info, "origin": ""}
+    split, known = made.split, DataConfig.parse(data_settings(made.split, data))
+    recipe, digest = Recipe(), ""
     if origin is not None:
         run = Run.open(origin)
         _check_origin(run, original, split)
-        recipe, info["origin"] = recipe_of(run), str(run.info["model_sha256"])
-        if known["dataset"] == IN_PYTHON:
-            known = place_of(run).to_dict()
+        recipe, digest = recipe_of(run), run.info.model_sha256
+        if known.dataset == IN_PYTHON:
+            known = place_of(run)
     config = {
         "run": IN_PYTHON if origin is None else str(origin),
         "method": method,
         **_asked(split.requests[-1]),
-        "asked": request_digest(split),
-        "origin_digest": info["origin"] or None,
         "settings": dict(settings),
-        "data": known,
-        "recipe": recipe,
+        TABLE: Provenance(
+            origin=digest or None, request=request_digest(split), data=known, recipe=recipe
+        ).to_dict(),
     }
-    return _save(replace(made, info=info), path, config, factory, data)
+    return _save(replace(made, info=replace(made.info, origin=digest)), path, config, factory, data)
 
 
 def _save(
     made: Made,
     path: Path,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     factory: str | None,
     data: bool | str | Path | None,
 ) -> Run:
@@ -116,12 +117,12 @@ def _save(
             run.append_history(row)
         save(run, made.model, header)
         run.write_predictions(made.outputs)
-        run.write_metrics(made.metrics)
-        run.finish({**made.info, "made_in": "Python"})
+        run.write_metrics(made.scores.to_json())
+        run.finish(replace(made.info, made_in="Python"))
     return run
 
 
-def data_settings(split: Split, data: bool | str | Path | None) -> dict[str, Any]:
+def data_settings(split: Split, data: bool | str | Path | None) -> dict[str, object]:
     """Where commands will find the data: in the folder, in a file, or where they came from."""
     if data is True:
         return {"dataset": DATA}
@@ -187,7 +188,7 @@ def _misfit(spec: ModelSpec, model: nn.Module) -> str:
 
 def _check_origin(run: Run, original: nn.Module, split: Split) -> None:
     """Raise unless a run holds the network that forgot, before it did, on the same split."""
-    if digest(tensors_of(run)) != digest(original.state_dict()):
+    if digest_of(tensors_of(run)) != digest_of(original.state_dict()):
         raise UserError(
             f"The run {str(run.path)!r} holds another network than the one that was given to "
             "forget; name that one's run, or leave origin= out."
@@ -201,7 +202,7 @@ def _check_origin(run: Run, original: nn.Module, split: Split) -> None:
         )
 
 
-def _asked(request: Request) -> dict[str, Any]:
+def _asked(request: Request) -> dict[str, object]:
     """The request as the command line's settings put it."""
     detail = request.detail
     if request.kind == "random":

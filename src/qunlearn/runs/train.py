@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from lightning_fabric import Fabric
 from torch import nn
@@ -17,12 +16,14 @@ from qunlearn.data import ImageData, Split, sources
 from qunlearn.errors import UserError
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, quantize
-from qunlearn.runs.config import DataConfig, QuantConfig, TrainConfig
+from qunlearn.runs.config import QuantConfig, TrainConfig
 from qunlearn.runs.data import load_data, located, moved
-from qunlearn.runs.evaluate import figures, predictions
+from qunlearn.runs.data_config import DataConfig
+from qunlearn.runs.evaluate import predictions, scores_of
 from qunlearn.runs.model_file import Header, model_with, save, tensors_of
-from qunlearn.store.files import as_written
-from qunlearn.store.run import SPLIT, Run
+from qunlearn.runs.provenance import Provenance
+from qunlearn.store.files import Row
+from qunlearn.store.run import SPLIT, Run, RunInfo
 from qunlearn.training.config import Config, OptimizerConfig
 from qunlearn.training.devices import leave_together, make_fabric
 from qunlearn.training.train import check_fits, train
@@ -35,8 +36,9 @@ def train_run(config: TrainConfig, out: Path, *, resume: bool = False) -> Run:
     """
     Run.check_free(out, resume)
     if config.start_from is not None:
-        digest = start_digest(config.start_from, config.start_digest)
-        config = config.model_copy(update={"start_digest": digest})
+        known = config.provenance.start if config.provenance else None
+        record = Provenance(start=start_digest(config.start_from, known))
+        config = config.model_copy(update={"provenance": record})
     quant = quant_spec(config)
     fabric = make_fabric(config)
     given = config.dataset, config.data_dir
@@ -51,7 +53,7 @@ def train_run(config: TrainConfig, out: Path, *, resume: bool = False) -> Run:
         model=model,
         split=split,
         header=header_of(spec, quant, split),
-        settings={name: getattr(config, name) for name in OptimizerConfig.model_fields},
+        optimizer=optimizer_of(config),
     )
     places = () if given == (config.dataset, config.data_dir) else ("dataset", "data_dir")
     return made(fabric, out, config, split, resume, work, places)
@@ -105,21 +107,21 @@ def train_into(
     model: nn.Module,
     split: Split,
     header: Header,
-    settings: Mapping[str, Any],
-    info: Mapping[str, Any] = MappingProxyType({}),
+    optimizer: OptimizerConfig | None,
+    info: RunInfo | None = None,
 ) -> None:
-    """What each process does: train (with 0 epochs: nothing); the first keeps the result."""
+    """What each process does: train, unless there is no `optimizer`; the first saves the result."""
     if fabric.world_size > 1:
         model = copy.deepcopy(model)  # child processes get it in shared memory
     first = fabric.is_global_zero
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
 
-    def keep(row: dict[str, Any]) -> None:
+    def keep(row: Row) -> None:
         rows.append(row)
         if first:
             run.append_history(row)
 
-    if settings["epochs"]:
+    if optimizer is not None:
         train(
             model,
             split,
@@ -127,19 +129,25 @@ def train_into(
             fabric=fabric,
             title=f"training {header.model.name}",
             checkpoint=run.checkpoint_path,
-            **settings,
+            **dict(optimizer),
         )
     if first:
         started = time.perf_counter()
         save(run, model, header)
         logits = predictions(model, split)
         run.write_predictions(logits)
-        run.write_metrics(figures(logits, split))
+        run.write_metrics(scores_of(logits, split).to_json())
         training = rows[-1]["elapsed"] if rows else 0.0
         seconds = {"training": training, "evaluation": time.perf_counter() - started}
         rounded = {name: round(value, 3) for name, value in seconds.items()}
-        run.finish({"seconds": rounded, **info})
+        run.finish(replace(info or RunInfo(), seconds=rounded))
     leave_together(fabric)
+
+
+def optimizer_of(config: OptimizerConfig) -> OptimizerConfig:
+    """The settings of the training alone."""
+    names = OptimizerConfig.model_fields
+    return OptimizerConfig.model_construct(**{name: getattr(config, name) for name in names})
 
 
 def starting_model(
@@ -163,12 +171,11 @@ def starting_model(
     return model_with(spec, quant, tensors_of(start), start.model_path)
 
 
-def start_digest(path: Path, recorded: str) -> str:
+def start_digest(path: Path, recorded: str | None) -> str:
     """The digest of the weights that are started from; raises if another one is on record."""
     start = Run.open(path)
-    with as_written(start.path):
-        digest = str(start.info["model_sha256"])
-    if recorded not in ("", digest):
+    digest = start.info.model_sha256
+    if recorded not in (None, digest):
         raise UserError(
             f"The run {str(start.path)!r} has been made anew since this configuration was written; "
             "ask by flags instead."

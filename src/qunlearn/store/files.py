@@ -55,6 +55,9 @@ def as_written(path: Path) -> Iterator[None]:
         ) from None
 
 
+Row = dict[str, Any]
+"""A line of the history: numbers by name."""
+
 UNDER_WAY = ".writing-"
 """What the names of files begin with that are being written; killed processes leave such."""
 

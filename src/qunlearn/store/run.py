@@ -26,6 +26,7 @@ import re
 import time
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from qunlearn.store import toml
 from qunlearn.store.checksums import read_checksums, write_checksums
 from qunlearn.store.files import (
     UNDER_WAY,
+    Row,
     append_line,
     json_text,
     make_folder,
@@ -52,6 +54,7 @@ from qunlearn.store.files import (
 from qunlearn.store.limits import parse_lines
 from qunlearn.store.lock import LOCK, check_unlocked, locked
 from qunlearn.store.place import named, names_in, opened
+from qunlearn.store.typed import typed, untyped
 from qunlearn.store.weights import read_tensors, write_weights
 
 if TYPE_CHECKING:
@@ -68,6 +71,55 @@ PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, CHECKSUMS, INFO)
 NEEDED = (CONFIG, SPLIT, MODEL, METRICS, INFO)
 OLDEST, FORMAT = 1, 2
 """The formats of the run folder that are read, and the one that is written, the newest."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What timings were measured on."""
+
+    system: str = ""
+    processor: str = ""
+    cores: int | None = None
+    threads: int = 0
+    workers: int = 1
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """How a run came about; what stands in `run.json`.
+
+    Attributes:
+        seconds: The time that each stage took.
+        method: What made the network forget; None for a network that has forgotten nothing.
+        revision: The method's revision.
+        origin: The digest of the weights before forgetting.
+        weights_of: The digest of the run whose weights a run has, where it only retired samples;
+            what else stands here of how the network was made is that run's.
+        held_out_check: Of an adopted network: whether its held-out samples look unseen.
+        declared: Of a Retrain that was trained elsewhere: what was checked about it.
+        made_in: "Python" if it was not made by a command.
+        begun: When, as ISO 8601.
+        finished: When, as ISO 8601.
+        versions: Of everything that can change a result.
+        machine: What the timings were measured on.
+        model_sha256: The digest of the weights.
+        format: The format of the run folder.
+    """
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    method: str | None = None
+    revision: int = 1
+    origin: str | None = None
+    weights_of: str | None = None
+    held_out_check: str | None = None
+    declared: str | None = None
+    made_in: str | None = None
+    begun: str | None = None
+    finished: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: Machine = field(default_factory=Machine)
+    model_sha256: str = ""
+    format: int = 1
 
 
 class AnotherRun(UserError):
@@ -121,7 +173,7 @@ class Run:
     def writing(
         cls,
         path: Path,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         manifest: str,
         resume: bool = False,
         places: Container[str] = (),
@@ -141,7 +193,7 @@ class Run:
     def _begun(
         cls,
         path: Path,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         manifest: str,
         resume: bool,
         places: Container[str],
@@ -155,23 +207,23 @@ class Run:
             run.write_split(manifest)
         return run
 
-    def _begin(self, config: Mapping[str, Any], places: Container[str]) -> None:
+    def _begin(self, config: Mapping[str, object], places: Container[str]) -> None:
         """Keep the settings; the file's date stays that of when the run was begun."""
         file, now = self.path / CONFIG, toml.loads(toml.dumps(config))
         if not file.is_file():
             self.write_config(config)
             return
-        begun, then = file.stat().st_mtime_ns, self.config
+        begun, then, now = file.stat().st_mtime_ns, _compared(self.config), _compared(now)
         if any(then.get(name) != now.get(name) for name in {**then, **now} if name in places):
             self.write_config(config)
             os.utime(file, ns=(begun, begun), follow_symlinks=False)
 
     def _check_begun_with(
-        self, config: Mapping[str, Any], manifest: str, places: Container[str]
+        self, config: Mapping[str, object], manifest: str, places: Container[str]
     ) -> None:
         """Raise if the folder has a run with other settings, or of other samples."""
-        now = _without_download(toml.loads(toml.dumps(config)))
-        then = _without_download(self.config) if (self.path / CONFIG).is_file() else now
+        now = _compared(toml.loads(toml.dumps(config)))
+        then = _compared(self.config) if (self.path / CONFIG).is_file() else now
         names = (name for name in {**then, **now} if name not in places)
         name = next((name for name in names if then.get(name) != now.get(name)), None)
         if name is not None:
@@ -262,7 +314,7 @@ class Run:
         """Where the state of a run is kept while it is being made."""
         return self.path / CHECKPOINT
 
-    def write_config(self, config: Mapping[str, Any]) -> None:
+    def write_config(self, config: Mapping[str, object]) -> None:
         """Keep the settings that make this run again."""
         write_text(self.path / CONFIG, toml.dumps(config))
 
@@ -270,11 +322,11 @@ class Run:
         """Keep the split's manifest."""
         write_text(self.path / SPLIT, manifest)
 
-    def append_history(self, row: Mapping[str, Any]) -> None:
+    def append_history(self, row: Row) -> None:
         """Add one line to the history."""
         append_line(self.path / HISTORY, json.dumps(row))
 
-    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
+    def write_metrics(self, metrics: Mapping[str, object]) -> None:
         """Keep the measurements."""
         write_json(self.path / METRICS, metrics)
 
@@ -282,13 +334,13 @@ class Run:
         """Keep the model's outputs on each part, from which every figure can be had again."""
         write_weights(self.path / PREDICTIONS, logits, {"parts": list(logits)})
 
-    def write_audit(self, name: str, found: Mapping[str, Any]) -> None:
-        """Keep what an audit found, beside what others found."""
-        write_json(self.path / AUDIT, {**self.audits, name: found})
+    def write_audit(self, name: str, findings: Mapping[str, object]) -> None:
+        """Keep an audit's findings, beside those of others."""
+        write_json(self.path / AUDIT, {**self.audits, name: findings})
 
     @property
-    def audits(self) -> dict[str, Any]:
-        """What audits found, by their names."""
+    def audits(self) -> dict[str, object]:
+        """The findings of audits, by their names."""
         path = self.path / AUDIT
         return read_object(path) if path.is_file() else {}
 
@@ -311,26 +363,25 @@ class Run:
                 )
         return tensors
 
-    def finish(self, info: Mapping[str, Any]) -> None:
-        """Keep timings and what they were measured on; the run is complete with this."""
+    def finish(self, info: RunInfo) -> None:
+        """Write `run.json`, with versions, machine and digests; the run is complete with this."""
         present = [name for name in PARTS if (self.path / name).is_file()]
         sums = {name: sha256(self.path / name) for name in present if name != CHECKSUMS}
-        written = {"format": FORMAT, **self._dates(), **info}
-        written |= {"versions": versions(), "machine": machine()}
-        if MODEL in sums:
-            written["model_sha256"] = sums[MODEL]
-        text = json_text(written)
+        begun, now = self._dates()
+        info = replace(info, begun=begun, finished=now, versions=versions(), machine=machine())
+        info = replace(info, model_sha256=sums.get(MODEL, ""), format=FORMAT)
+        text = json_text(untyped(info))
         # The checksum of run.json too, which is yet to come: only then is everything there.
         sums[INFO] = hashlib.sha256(text.encode()).hexdigest()
         write_checksums(self.path / CHECKSUMS, sums)
         write_text(self.path / INFO, text)
         remove(self.checkpoint_path)
 
-    def _dates(self) -> dict[str, str]:
+    def _dates(self) -> tuple[str, str]:
         """When the run was begun, however often it was resumed since, and now."""
         config, now = self.path / CONFIG, time.time()
         begun = config.stat().st_mtime if config.is_file() else now
-        return {"begun": utc(begun), "finished": utc(now)}
+        return utc(begun), utc(now)
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -367,11 +418,11 @@ class Run:
         return str(read(self._checked(SPLIT), str, "text"))
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[Row]:
         """The history, a row for each epoch."""
         if not (self.path / HISTORY).exists():
             return []
-        rows: list[dict[str, Any]] = read(self._checked(HISTORY), parse_lines, "JSON")
+        rows: list[Row] = read(self._checked(HISTORY), parse_lines, "JSON")
         return rows
 
     @property
@@ -380,18 +431,27 @@ class Run:
         return read_object(self._checked(METRICS))
 
     @property
-    def info(self) -> dict[str, Any]:
-        """Versions, machine and timings."""
-        return read_object(self._checked(INFO))
+    def info(self) -> RunInfo:
+        """How it came about."""
+        path = self._checked(INFO)
+        return typed(RunInfo, read_object(path), path)
 
 
-def _without_download(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings but for whether files were to be fetched, which older runs have on record."""
-    return {
-        name: _without_download(value) if isinstance(value, Mapping) else value
-        for name, value in config.items()
-        if name != "download"
-    }
+def _compared(config: Mapping[str, object]) -> dict[str, object]:
+    """Settings by name, those of the provenance as `provenance.NAME`.
+
+    Whether files were to be fetched, which older runs have on record, is left out.
+
+    >>> _compared({"lr": 0.1, "download": True, "provenance": {"origin": "ab"}})
+    {'lr': 0.1, 'provenance.origin': 'ab'}
+    """
+    flat: dict[str, object] = {}
+    for name, value in config.items():
+        if name == "provenance" and isinstance(value, Mapping):
+            flat |= {f"{name}.{key}": each for key, each in value.items()}
+        elif name != "download":
+            flat[name] = value
+    return flat
 
 
 def format_of(path: Path) -> int:
@@ -421,17 +481,13 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in names}
 
 
-def machine() -> dict[str, Any]:
-    """What the timings were measured on."""
+def machine() -> Machine:
+    """The machine that it runs on."""
     import torch
 
-    return {
-        "system": platform.system(),
-        "processor": platform.machine(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "workers": _beside,
-    }
+    return Machine(
+        platform.system(), platform.machine(), os.cpu_count(), torch.get_num_threads(), _beside
+    )
 
 
 _beside = 1

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,13 +14,15 @@ from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
 from qunlearn.methods.forget import settings_of
 from qunlearn.runs.forget import forget_run
+from qunlearn.runs.metrics import metrics_of
+from qunlearn.runs.provenance import provenance_of
 from qunlearn.runs.recipe import inherited, recipe_of
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import start_digest
-from qunlearn.store.files import as_written
 from qunlearn.store.place import check_reached
 from qunlearn.store.run import AnotherRun, Run
-from qunlearn.study.config import CELLS, TRIALS, CompareConfig, folder_name, variant
+from qunlearn.study.config import CELLS, TRIALS, CompareConfig, Settings, folder_name, variant
+from qunlearn.study.table import CellResult
 from qunlearn.study.workers import side_by_side
 from qunlearn.training.progress import Progress
 
@@ -50,14 +51,12 @@ class Cell:
         if not Run.is_complete(self.path):
             return
         origin, run = Run.open(self.config.run), Run.open(self.path)
-        with as_written(self.path):
-            same = run.info["origin"] == origin.info["model_sha256"]
-        if not same:
+        if run.info.origin != origin.info.model_sha256:
             raise UserError(
                 f"The cell {str(self.path)!r} was made from another network than "
                 f"{str(origin.path)!r} holds now; name a new folder with --out."
             )
-        if run.config.get("asked") != self.asked:
+        if provenance_of(run).request != self.asked:
             raise UserError(
                 f"The cell {str(self.path)!r} has forgotten other samples than are asked for now; "
                 "name a new folder with --out."
@@ -84,17 +83,20 @@ class Cells:
     home: Path
     asked: str
 
-    def cell(self, name: str, settings: Mapping[str, Any], seed: int) -> Cell:
+    def cell(self, name: str, settings: Settings, seed: int) -> Cell:
         """A cell of the table."""
         return self._at(self.home / CELLS / folder_name(name) / f"seed{seed}", name, settings, seed)
 
-    def trial(self, name: str, settings: Mapping[str, Any], number: int) -> Cell:
+    def trial(self, name: str, settings: Settings, number: int) -> Cell:
         """A trial of a search, on seed 0."""
         return self._at(self.home / TRIALS / folder_name(name) / f"{number}", name, settings, 0)
 
-    def _at(self, path: Path, name: str, settings: Mapping[str, Any], seed: int) -> Cell:
+    def _at(self, path: Path, name: str, settings: Settings, seed: int) -> Cell:
         """The cell at a path; beside it, if a run with other settings, or of old code, is there."""
-        own: dict[str, Any] = {"method": variant(name)[0], "settings": {**settings, "seed": seed}}
+        own: dict[str, object] = {
+            "method": variant(name)[0],
+            "settings": {**settings, "seed": seed},
+        }
         if own["method"] == "retrain":
             own |= start_of(self.config, seed)
         config = ForgetConfig.parse({**self.config.origin(), **own})
@@ -102,7 +104,8 @@ class Cells:
         if Run.is_complete(path):
             Cell(name, seed, config, path, self.asked).check()  # of another request, none is beside
             run = Run.open(path)
-            found = {"revision": run.info.get("revision", 1), "start_digest": "", **run.config}
+            start = {"start": provenance_of(run).start}
+            found = {**run.config, **start, "revision": run.info.revision}
             if {key: found.get(key) for key in wanted} != wanted:
                 digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
                 path = path.with_name(f"{path.name}-{digest[:8]}")
@@ -133,7 +136,7 @@ def start_of(config: CompareConfig, seed: int) -> dict[str, Path]:
     return {"start_from": made[0]}
 
 
-def stated(config: ForgetConfig) -> dict[str, Any]:
+def stated(config: ForgetConfig) -> dict[str, object]:
     """What a run's numbers depend on, but for the network and the request."""
     method = find_method(config.method)
     start = config.start_from
@@ -143,7 +146,7 @@ def stated(config: ForgetConfig) -> dict[str, Any]:
         "settings": settings,
         "devices": config.devices,
         "precision": config.precision,
-        "start_digest": start_digest(start, config.start_digest) if start else "",
+        "start": start_digest(start, config.record.start) if start else None,
     }
     # The first revision goes without saying, so that what was made before there were any is found.
     return found if method.revision == 1 else {**found, "revision": method.revision}
@@ -168,15 +171,15 @@ def run_cells(cells: Sequence[Cell], workers: int, title: str) -> list[Run | Fai
     return [failed.get(cell.path) or Run.open(cell.path) for cell in cells]
 
 
-def figures_of(run: Run) -> dict[str, Any]:
-    """What a cell's run says of itself, as a table keeps it."""
-    with as_written(run.path):
-        machine = run.info["machine"]
-        return {
-            "folder": run.path.name,
-            "metrics": run.metrics,
-            "seconds": run.info["seconds"]["forgetting"],
-            "settings": run.config["settings"],
-            "threads": machine["threads"],
-            "workers": machine.get("workers", 1),
-        }
+def result_of(run: Run, seed: int) -> CellResult:
+    """What a cell's run came to."""
+    info = run.info
+    return CellResult(
+        seed,
+        run.path.name,
+        metrics_of(run),
+        info.seconds["forgetting"],
+        run.config["settings"],
+        info.machine.threads,
+        info.machine.workers,
+    )

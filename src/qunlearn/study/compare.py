@@ -3,49 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from qunlearn.data import Split
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
 from qunlearn.methods.forget import settings_of
 from qunlearn.runs.data import data_config, located, split_of
-from qunlearn.runs.evaluate import figures
-from qunlearn.runs.forget import asked, request_digest
+from qunlearn.runs.evaluate import scores_of
 from qunlearn.runs.nearby import nearby
 from qunlearn.runs.origin import recorded
+from qunlearn.runs.outputs import outputs_of
+from qunlearn.runs.plan import asked, request_digest
+from qunlearn.runs.provenance import TABLE
 from qunlearn.runs.recipe import check_start, inherited, recipe_of
 from qunlearn.runs.reference import check_test
 from qunlearn.runs.request import ForgetConfig
-from qunlearn.store.files import as_written
 from qunlearn.store.place import named
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
-from qunlearn.study.cells import Cell, Cells, figures_of, run_cells, start_of
-from qunlearn.study.config import CompareConfig, variant
+from qunlearn.study.cells import Cell, Cells, result_of, run_cells, start_of
+from qunlearn.study.config import CompareConfig, Settings, variant
+from qunlearn.study.ranking import ranking
 from qunlearn.study.source import Source
-from qunlearn.study.table import Entry, table_of
+from qunlearn.study.table import CellResult, Table, noise_floor, rows_of
 from qunlearn.study.tune import need_optuna, tuned
 from qunlearn.study.workers import side_by_side
 
 
-def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> dict[str, Any]:
+def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> Table:
     """Make what is missing of a comparison, and keep its table in `out`.
 
     Cells are kept in `home`, which comparisons of the same request may share; in `out` by default.
     """
-    origin = recorded(out, config.run, config.origin_digest)
+    origin = recorded(out, config.run, config.record.origin)
     config = config.model_copy(update=found_again(config, out) | {"run": origin.path})
     source, given = planned(config)
     cells = Cells(config, home or out, check(config, given))
-    digest = {"origin_digest": origin.info["model_sha256"]}
+    digest = {TABLE: {"origin": origin.info.model_sha256}}
     with named(cells.home, out):
         marks = marks_of(cells, given)
         with StudyFolder.writing(out, config.to_dict() | digest) as folder:
             table = tabulated(config, cells, marks, given, source)
-            folder.write_table(table)
+            folder.write_table(table.to_json())
     return table
 
 
@@ -63,7 +65,7 @@ def retrain_all(config: CompareConfig, home: Path) -> None:
         list(map(_made, run_cells(marks, config.workers, "retraining")))
 
 
-def marks_of(cells: Cells, given: Mapping[str, Mapping[str, Any]]) -> list[Cell]:
+def marks_of(cells: Cells, given: Mapping[str, Settings]) -> list[Cell]:
     """The Retrains that a comparison measures against."""
     seeds = range(cells.config.seeds)
     marks = [cells.cell("retrain", given["retrain"], seed) for seed in seeds]
@@ -76,9 +78,9 @@ def tabulated(
     config: CompareConfig,
     cells: Cells,
     marks: Sequence[Cell],
-    given: dict[str, dict[str, Any]],
+    given: dict[str, Settings],
     source: Source | None,
-) -> dict[str, Any]:
+) -> Table:
     """Make what is missing, and the table of it."""
     retrains = list(map(_made, run_cells(marks, config.workers, "retraining")))
     trials = {name: source.trials[source.row(name)] for name in config.names} if source else {}
@@ -99,40 +101,36 @@ def tabulated(
     for cell, run in outcomes:
         if isinstance(run, Failure):
             failed.setdefault(cell.method, str(run))
-    entries = [
-        Entry("retrain", seed, figures_of(run), run.predictions, 0)
-        for seed, run in enumerate(retrains)
-    ]
-    entries += [
-        Entry(
-            cell.method,
-            cell.seed,
-            against(run, retrains[cell.seed], split),
-            run.predictions,
-            trials.get(cell.method, 0),
-        )
-        for cell, run in outcomes
-        if isinstance(run, Run) and cell.method not in failed
-    ]
-    request = split.requests[-1]
     if len(failed) == len(config.names):
         name, why = next(iter(failed.items()))
         raise Failure(f"Every method failed, and only the Retrains are kept; {name}: {why}")
-    return {
-        "request": request.kind,
-        "detail": dict(request.detail),
-        **({"retired": len(request.retired)} if request.retired else {}),
-        "parts": {part: len(index) for part, index in split.measured().items()},
-        "seeds": config.seeds,
-        "select": source.select if source else config.select if config.tune else None,
-        "settings_from": str(source.path) if source else None,
-        "original": retrains[0].metrics["before"],
-        "failed": failed,
-        **table_of(entries, split),
-    }
+    results = {"retrain": [result_of(run, seed) for seed, run in enumerate(retrains)]}
+    outputs = {"retrain": [outputs_of(run, split) for run in retrains]}
+    for cell, run in outcomes:
+        if isinstance(run, Run) and cell.method not in failed:
+            result = against(run, retrains[cell.seed], split, cell.seed)
+            results.setdefault(cell.method, []).append(result)
+            outputs.setdefault(cell.method, []).append(outputs_of(run, split))
+    rows, floor = rows_of(results, outputs, trials, split), noise_floor(results["retrain"])
+    request, original = split.requests[-1], results["retrain"][0].metrics.before
+    assert original is not None  # a Retrain says what it was made from
+    return Table(
+        request=request.kind,
+        detail=request.detail,
+        parts={part: len(index) for part, index in split.measured().items()},
+        seeds=config.seeds,
+        original=original,
+        failed=failed,
+        rows=rows,
+        noise_floor=floor,
+        ranking=ranking(rows[1:], floor),
+        select=source.select if source else config.select if config.tune else None,
+        settings_from=str(source.path) if source else None,
+        retired=len(request.retired),
+    )
 
 
-def planned(config: CompareConfig) -> tuple[Source | None, dict[str, dict[str, Any]]]:
+def planned(config: CompareConfig) -> tuple[Source | None, dict[str, Settings]]:
     """Where settings come from, and each method's; raises what is wrong without an original."""
     if config.tune and config.settings_from:
         raise UserError(
@@ -144,13 +142,13 @@ def planned(config: CompareConfig) -> tuple[Source | None, dict[str, dict[str, A
     return source, {n: settings_given(config, n, source) for n in ("retrain", *config.names)}
 
 
-def settings_given(config: CompareConfig, name: str, source: Source | None) -> dict[str, Any]:
+def settings_given(config: CompareConfig, name: str, source: Source | None) -> Settings:
     """A method's settings before any search; those of a flag or a variant win over a table's."""
     found = source.settings[source.row(name)] if source and name != "retrain" else {}
     return {**found, **config.settings_for(name)}
 
 
-def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> str:
+def check(config: CompareConfig, given: Mapping[str, Settings]) -> str:
     """Raise whatever is wrong before anything is made; the digest of the samples asked for."""
     origin = Run.open(config.run)
     origin.check_model()
@@ -174,12 +172,11 @@ def check(config: CompareConfig, given: Mapping[str, Mapping[str, Any]]) -> str:
     return request_digest(split)
 
 
-def against(run: Run, retrain: Run, split: Split) -> dict[str, Any]:
-    """A cell's figures with the gaps to the Retrain of its seed."""
-    whole = figures_of(run)
-    with as_written(run.path):
-        compared = figures(run.predictions, split, retrain.predictions)
-    return {**whole, "metrics": {**whole["metrics"], **compared}}
+def against(run: Run, retrain: Run, split: Split, seed: int) -> CellResult:
+    """A cell's result, compared with the Retrain of its seed."""
+    result = result_of(run, seed)
+    scores = scores_of(outputs_of(run, split), split, outputs_of(retrain, split))
+    return replace(result, metrics=replace(result.metrics, **vars(scores)))
 
 
 def _made(outcome: Run | Failure) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,6 +17,9 @@ from qunlearn.runs.request import OriginConfig, RequestConfig, pairs
 from qunlearn.training.config import ComputeConfig
 
 Select = Literal["heldout", "oracle"]
+
+Settings = Mapping[str, object]
+"""A method's settings, by name."""
 
 
 class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
@@ -66,7 +70,7 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
             raise UserError(f"The method {twice!r} is named twice in --methods; name it once.")
         return [name for name in names if name != "retrain"]
 
-    def settings_for(self, method: str) -> dict[str, Any]:
+    def settings_for(self, method: str) -> Settings:
         """The settings given for one method."""
         own = {}
         base, fixed = variant(method)
@@ -86,7 +90,7 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
                 own[name] = value
         return own | fixed
 
-    def origin(self) -> dict[str, Any]:
+    def origin(self) -> dict[str, object]:
         """What every cell is asked: the run, the samples, the machine."""
         shared = {*OriginConfig.model_fields, *RequestConfig.model_fields}
         shared |= set(ComputeConfig.model_fields)
@@ -110,7 +114,7 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
         return run.with_name(re.sub(r"[^\w.+-]+", "-", "-".join(words)).strip("-"))
 
 
-def variant(name: str) -> tuple[str, dict[str, Any]]:
+def variant(name: str) -> tuple[str, dict[str, object]]:
     """A method and the settings that make a variant of it.
 
     >>> variant("oeu[alpha=0;pairing=once]")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+
+from qunlearn.metrics.gap import SCORES
+from qunlearn.store.typed import typed
 
 NAMES = {
     "Retrain": "retrain",
@@ -26,41 +29,69 @@ NAMES = {
 """What the paper calls a method, and what we do."""
 
 
+@dataclass(frozen=True)
+class PaperRow:
+    """A row of the paper's tables; `note` says what contradicts itself in it."""
+
+    table: str
+    dataset: str
+    model: str
+    scenario: str
+    method: str
+    FA: float
+    RA: float
+    TA: float
+    MIA: float
+    AG: float
+    note: str
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """FA, RA, TA and MIA, by name."""
+        return {name: getattr(self, name) for name in SCORES}
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the paper's text says of a figure that has no numbers."""
+
+    experiment: str
+    dataset: str
+    quantizer: str
+    method: str
+    figure: str
+    value: float
+    note: str
+
+
 @cache
-def paper_rows() -> tuple[Mapping[str, Any], ...]:
-    """Every row of every table: table, dataset, model, scenario, method, the figures, a note."""
-    return tuple(
-        {**row, **{k: float(row[k]) for k in ("FA", "RA", "TA", "MIA", "AG")}}
-        for row in _read("paper.csv")
-    )
+def paper_rows() -> tuple[PaperRow, ...]:
+    """Every row of every table."""
+    return tuple(typed(PaperRow, row, Path("paper.csv")) for row in _read("paper.csv"))
 
 
-def printed(dataset: str, model: str, scenario: str) -> dict[str, Mapping[str, Any]]:
+def printed(dataset: str, model: str, scenario: str) -> dict[str, PaperRow]:
     """What the paper's tables have for a network and a request, by method; empty if nothing.
 
-    >>> printed("cifar10", "resnet18", "random 10%")["oeu"]["AG"]
+    >>> printed("cifar10", "resnet18", "random 10%")["oeu"].AG
     0.58
     """
     return {
-        row["method"]: row
+        row.method: row
         for row in paper_rows()
-        if (row["dataset"], row["scenario"]) == (dataset, scenario)
-        and row["model"].startswith(f"{model}-")
+        if (row.dataset, row.scenario) == (dataset, scenario) and row.model.startswith(f"{model}-")
     }
 
 
-def stated(experiment: str, dataset: str, quantizer: str) -> list[Mapping[str, Any]]:
+def stated(experiment: str, dataset: str, quantizer: str) -> list[Stated]:
     """What the paper's text says of a figure that has no numbers.
 
-    >>> [(row["method"], row["value"]) for row in stated("runtime", "cifar100", "lsq+")]
+    >>> [(row.method, row.value) for row in stated("runtime", "cifar100", "lsq+")]
     [('retrain', 20.0), ('oeu', 3.0)]
     """
     asked = (experiment, dataset, quantizer)
-    return [
-        {**row, "value": float(row["value"])}
-        for row in _read("stated.csv")
-        if (row["experiment"], row["dataset"], row["quantizer"]) == asked
-    ]
+    rows = (typed(Stated, row, Path("stated.csv")) for row in _read("stated.csv"))
+    return [row for row in rows if (row.experiment, row.dataset, row.quantizer) == asked]
 
 
 def _read(name: str) -> list[dict[str, str]]:

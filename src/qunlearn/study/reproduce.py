@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from qunlearn.errors import UserError, unknown
 from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.data import load_data
+from qunlearn.runs.provenance import provenance_of, separated
 from qunlearn.runs.train import train_run
 from qunlearn.store.place import named
 from qunlearn.store.run import AnotherRun, Run
 from qunlearn.study.compare import compare_run, planned, retrain_all
 from qunlearn.study.config import CompareConfig, Select
-from qunlearn.study.paper import printed, stated
+from qunlearn.study.paper import PaperRow, Stated, printed, stated
+from qunlearn.study.table import Table
 from qunlearn.training.config import ComputeConfig
 
 IMAGES = 5000
@@ -47,11 +49,46 @@ class Scenario:
         return self.scenario.replace(" ", "-").rstrip("%")
 
     @property
-    def request(self) -> dict[str, Any]:
+    def request(self) -> dict[str, object]:
         """How it is asked."""
         if self.scenario == "one class":
             return {"classes": ("0",)}
         return {"random": int(self.scenario.split()[1].rstrip("%")) / 100}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block that is made: our table, and what the paper has.
+
+    Attributes:
+        name: The block's name.
+        dataset: Its data set.
+        quantizer: Its quantizer.
+        folder: Where the comparison is.
+        table: Ours.
+        paper: The paper's rows, by method; empty if it has none.
+        stated: What the paper's text says of figures without numbers.
+    """
+
+    name: str
+    dataset: str
+    quantizer: str
+    folder: Path
+    table: Table
+    paper: Mapping[str, PaperRow]
+    stated: Sequence[Stated]
+
+    def to_json(self) -> dict[str, object]:
+        """As `--json` prints it."""
+        return {
+            "block": self.name,
+            "dataset": self.dataset,
+            "quantizer": self.quantizer,
+            "folder": str(self.folder),
+            "table": self.table.to_json(),
+            "paper": {name: vars(row) for name, row in self.paper.items()},
+            "stated": [vars(row) for row in self.stated],
+        }
 
 
 SHARES = ("random 10%", "random 30%", "random 50%")
@@ -136,13 +173,13 @@ class ReproduceConfig(ComputeConfig):
     workers: int = Field(1, ge=1, description="How many cells to make at a time.")
 
 
-def reproduce(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
+def reproduce(config: ReproduceConfig, out: Path) -> Iterator[Block]:
     """Make what is missing of an experiment; each block's table with the paper's, as it is done."""
     with named(out):
         yield from _reproduced(config, out)
 
 
-def _reproduced(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
+def _reproduced(config: ReproduceConfig, out: Path) -> Iterator[Block]:
     blocks = chosen(config)
     recipes = [TrainConfig.parse(training(block, config, out)) for block in blocks]
     homes = [out / home_of(block, config) for block in blocks]
@@ -168,15 +205,15 @@ def _reproduced(config: ReproduceConfig, out: Path) -> Iterator[dict[str, Any]]:
         table = compare_run(comparison(block, config, original, out), cells / config.what, cells)
         # The paper's figures are of LSQ+, where the released code has LSQ.
         usual = block.quantizer == ("lsq" if config.variant == "released" else "lsq+")
-        yield {
-            "block": block.name,
-            "dataset": block.dataset,
-            "quantizer": block.quantizer,
-            "folder": str(cells / config.what),
-            "table": table,
-            "paper": printed(block.dataset, block.model, block.scenario) if usual else {},
-            "stated": stated(config.what, block.dataset, "lsq+" if usual else block.quantizer),
-        }
+        yield Block(
+            name=block.name,
+            dataset=block.dataset,
+            quantizer=block.quantizer,
+            folder=cells / config.what,
+            table=table,
+            paper=printed(block.dataset, block.model, block.scenario) if usual else {},
+            stated=stated(config.what, block.dataset, "lsq+" if usual else block.quantizer),
+        )
 
 
 def home_of(block: Scenario, config: ReproduceConfig) -> str:
@@ -205,12 +242,13 @@ def check_original(path: Path, recipe: TrainConfig) -> None:
     """Raise if there is an original that was trained otherwise."""
     if not Run.is_complete(path):
         return
-    found = TrainConfig.parse(Run.open(path).config)
+    made = Run.open(path)
+    found = TrainConfig.parse(separated(made.config))
     elsewhere = {*ComputeConfig.model_fields, "data_dir", "cache_dir", "download"}
-    elsewhere |= {"start_from", "start_digest"}
+    elsewhere |= {"start_from", "provenance"}
     start = recipe.start_from
     there = Run.open(start).info if start and Run.is_complete(start) else None
-    if there and there.get("model_sha256") != found.start_digest:
+    if there and there.model_sha256 != provenance_of(made).start:
         raise UserError(
             f"The original {str(path)!r} was trained from another network than {str(start)!r} "
             "holds now; move it away, or name a new folder with --out."
@@ -235,7 +273,7 @@ def make_original(path: Path, recipe: TrainConfig) -> None:
         train_run(recipe, path)
 
 
-def training(block: Scenario, config: ReproduceConfig, out: Path) -> dict[str, Any]:
+def training(block: Scenario, config: ReproduceConfig, out: Path) -> dict[str, object]:
     """How the original is trained, and from what, if not from scratch."""
     twin = twin_of(block, config)
     start = {"start_from": out / home_of(twin, config) / "original"} if twin else {}
@@ -284,11 +322,11 @@ def chosen(config: ReproduceConfig) -> list[Scenario]:
     return found
 
 
-def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, Any]:
+def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, object]:
     """How the original is trained."""
     released = config.variant == "released"
     mobile = block.model == "mobilenetv2"
-    recipe: dict[str, Any] = {
+    recipe: dict[str, object] = {
         "dataset": block.dataset,
         "model": block.model,
         "quantizer": block.quantizer,
@@ -303,7 +341,7 @@ def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, Any]:
         recipe |= {"first_last_bits": 32, "keep": ("*.shortcut.*",) if not mobile else ()}
     if config.scale == "paper":
         return recipe | {"width": 0.5 if released and mobile else 1.0}
-    small: Mapping[str, Any] = {
+    small: Mapping[str, object] = {
         "subset": config.images,
         "width": 0.5 if mobile else 0.25,
         "epochs": 80,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from qunlearn.errors import UserError
 from qunlearn.store.files import read_json
-from qunlearn.study.config import variant
+from qunlearn.study.config import Settings, variant
+from qunlearn.study.table import read_table
 
 
 @dataclass(frozen=True)
@@ -18,26 +18,25 @@ class Source:
 
     path: Path
     select: str | None
-    settings: Mapping[str, Mapping[str, Any]]
+    settings: Mapping[str, Settings]
     trials: Mapping[str, int]
 
     @classmethod
     def read(cls, path: Path) -> Source:
         """Read a table."""
-        table = read_json(path)
+        content = read_json(path)
         try:
-            rows = {row["method"]: row for row in table["rows"] if row["method"] != "retrain"}
-            settings = {
-                name: {k: v for k, v in row["settings"].items() if k != "seed"}
-                for name, row in rows.items()
-            }
-            trials = {name: int(row["trials"]) for name, row in rows.items()}
-            return cls(path, table["select"], settings, trials)
-        except (KeyError, TypeError, AttributeError, ValueError):
+            table = read_table(content, path)
+        except UserError:
             raise UserError(
                 f"The file {str(path)!r} is not a comparison's table; name the table.json that "
                 "`qunlearn compare` wrote."
             ) from None
+        settings = {
+            row.method: {name: value for name, value in row.settings.items() if name != "seed"}
+            for row in table.methods
+        }
+        return cls(path, table.select, settings, {row.method: row.trials for row in table.methods})
 
     def row(self, name: str) -> str:
         """The row that a method's settings come from; a variant without its own has its base's."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from qunlearn.data import Split
+from qunlearn.errors import UserError
 from qunlearn.metrics import (
+    Scores,
     auc,
     average_gap,
     lira,
@@ -20,98 +23,249 @@ from qunlearn.metrics import (
     tpr_at_fpr,
 )
 from qunlearn.metrics.gap import SCORES
-from qunlearn.study.ranking import ranking
+from qunlearn.runs.metrics import RunMetrics, modernise
+from qunlearn.store.typed import typed, untyped
+from qunlearn.study.ranking import Ranking, ranking
+
+Interval = tuple[float, float | None]
+"""A mean over seeds, and half its 95 % interval; the interval of one seed is None."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One finished cell."""
+class CellResult:
+    """What a finished cell came to.
+
+    Attributes:
+        seed: Its seed.
+        folder: What its folder is called.
+        metrics: What was measured, with the Retrain of the same seed as reference.
+        seconds: How long forgetting took.
+        settings: The method's settings.
+        threads: How many threads it had.
+        workers: How many cells were made at a time.
+    """
+
+    seed: int
+    folder: str
+    metrics: RunMetrics
+    seconds: float
+    settings: Mapping[str, Any]
+    threads: int
+    workers: int = 1
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A method, over all seeds.
+
+    Attributes:
+        method: Its name.
+        seeds: How many seeds it was run with.
+        trials: How many settings were tried.
+        settings: Those of the first seed.
+        FA: Accuracy on the forgotten samples.
+        RA: Accuracy on the retained samples.
+        TA: Accuracy on the test samples.
+        MIA: The share of forgotten samples that an attack takes for unseen.
+        AG: The mean of the four gaps; 0 for Retrain.
+        gaps: The distance of each of the four figures to the Retrain of the same seed.
+        seconds: How long forgetting took.
+        runtime: The same, in percent of Retrain's time.
+        evenly_timed: Whether it had the same threads and workers as the Retrains.
+        entropy: By part.
+        cells: The results, seed by seed.
+        agreement: With Retrain's predictions, in percent, by part; empty for Retrain.
+        divergence: From Retrain's probabilities, by part; empty for Retrain.
+        lira: What the attack on each sample finds, where there are three Retrains or more.
+    """
 
     method: str
-    seed: int
-    figures: Mapping[str, Any]
-    predictions: Mapping[str, Tensor]
+    seeds: int
     trials: int
+    settings: Mapping[str, Any]
+    FA: Interval
+    RA: Interval
+    TA: Interval
+    MIA: Interval
+    AG: Interval
+    gaps: Mapping[str, Interval]
+    seconds: Interval
+    runtime: Interval
+    evenly_timed: bool
+    entropy: Mapping[str, Interval]
+    cells: tuple[CellResult, ...]
+    agreement: Mapping[str, Interval] = field(default_factory=dict)
+    divergence: Mapping[str, Interval] = field(default_factory=dict)
+    lira: Mapping[str, Interval] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> dict[str, Interval]:
+        """FA, RA, TA and MIA, by name."""
+        return {name: getattr(self, name) for name in SCORES}
 
 
-def table_of(entries: Sequence[Entry], split: Split) -> dict[str, Any]:
-    """The rows of the table, Retrain first, and the noise floor.
-
-    Each figure is given as `[mean, half the 95 % interval]`; the interval of one seed is None.
-    """
-    retrains = [entry for entry in entries if entry.method == "retrain"]
-    names = list(dict.fromkeys(entry.method for entry in entries))
-    rows = []
-    for name in names:
-        own = [entry for entry in entries if entry.method == name]
-        rows.append(_row(name, own, retrains, split))
-    floor = noise_floor(retrains)
-    return {
-        "rows": rows,
-        "noise_floor": floor,
-        "ranking": ranking(rows[1:], floor["AG"][0] if floor else 0.0),
-    }
-
-
-def _row(
-    name: str, own: Sequence[Entry], retrains: Sequence[Entry], split: Split
-) -> dict[str, Any]:
-    metrics = [entry.figures["metrics"] for entry in own]
-    references = {entry.seed: entry for entry in retrains}
-    row: dict[str, Any] = {
-        "method": name,
-        "seeds": len(own),
-        "trials": own[0].trials,
-        "settings": own[0].figures["settings"],
-    }
-    row |= {score: _mean([m[score] for m in metrics]) for score in SCORES}
-    shares = [
-        runtime_share(entry.figures["seconds"], references[entry.seed].figures["seconds"])
-        for entry in own
-    ]
-    row |= {"seconds": _mean([e.figures["seconds"] for e in own]), "runtime": _mean(shares)}
-    ways = {(e.figures["threads"], e.figures["workers"]) for e in (*own, *retrains)}
-    row["evenly_timed"] = len(ways) == 1
-    row["entropy"] = {
-        part: _mean([m["parts"][part]["entropy"] for m in metrics])
-        for part in metrics[0].get("parts", {})
-    }
-    row["cells"] = [dict(entry.figures) | {"seed": entry.seed} for entry in own]
-    if name != "retrain":
-        gaps = {score: _mean([m["gaps"][score] for m in metrics]) for score in SCORES}
-        row |= {"gaps": gaps, "AG": _mean([m["AG"] for m in metrics])}
-        for key in ("agreement", "divergence"):
-            parts = metrics[0]["parts"]
-            row[key] = {part: _mean([m["parts"][part][key] for m in metrics]) for part in parts}
-    else:
-        row |= {"gaps": {score: [0.0, None] for score in SCORES}, "AG": [0.0, None]}
-    if len(retrains) >= 3 and name != "retrain":
-        row["lira"] = lira_of(own, retrains, split)
-    return row
-
-
-def noise_floor(retrains: Sequence[Entry]) -> dict[str, Any] | None:
-    """The average gap between Retrains that differ in their seed alone; None with a single one.
+@dataclass(frozen=True)
+class NoiseFloor:
+    """The average gap between Retrains that differ in their seed alone.
 
     Without an interval: the pairs share their Retrains.
     """
+
+    AG: Interval
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """A comparison.
+
+    Attributes:
+        request: The kind of the request.
+        detail: What it asked.
+        parts: How many samples each part has.
+        seeds: How many seeds there are.
+        original: The scores of the network before forgetting.
+        failed: Methods that failed, and why.
+        rows: Retrain, then every method.
+        noise_floor: How far apart Retrains are; None with a single one.
+        ranking: Which method is best, as far as the seeds can tell; None with a single method.
+        select: What a search of settings looked at; None if there was none.
+        settings_from: The table that settings come from.
+        retired: How many samples the request retired.
+    """
+
+    request: str
+    detail: Mapping[str, Any]
+    parts: Mapping[str, int]
+    seeds: int
+    original: Scores
+    failed: Mapping[str, str]
+    rows: tuple[TableRow, ...]
+    noise_floor: NoiseFloor | None = None
+    ranking: Ranking | None = None
+    select: str | None = None
+    settings_from: str | None = None
+    retired: int = 0
+
+    @property
+    def retrain(self) -> TableRow:
+        """The row that the others are compared with."""
+        return self.rows[0]
+
+    @property
+    def methods(self) -> tuple[TableRow, ...]:
+        """The other rows."""
+        return self.rows[1:]
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in `table.json`, with the figures that follow from the rest."""
+        written: dict[str, Any] = untyped(self)
+        written["original"] = self.original.to_json()
+        for row, content in zip(self.rows, written["rows"], strict=True):
+            for cell, cell_content in zip(row.cells, content["cells"], strict=True):
+                cell_content["metrics"] = cell.metrics.to_json()
+        return written
+
+
+def read_table(content: object, path: Path) -> Table:
+    """A table from what its file holds; also as earlier versions wrote it."""
+    if isinstance(content, dict):
+        rows = content.get("rows")
+        for row in rows if isinstance(rows, list) else ():
+            cells = row.get("cells") if isinstance(row, dict) else None
+            for cell in cells if isinstance(cells, list) else ():
+                modernise(cell.get("metrics") if isinstance(cell, dict) else None)
+        modernise(content.get("original"))
+        if isinstance(content.get("ranking"), str):
+            del content["ranking"]  # a sentence once; it follows from the rows
+    table = typed(Table, content, path)
+    if not table.methods:
+        raise UserError(f"The table {str(path)!r} has no method in it; make the comparison again.")
+    return replace(table, ranking=ranking(table.methods, table.noise_floor))
+
+
+def rows_of(
+    results: Mapping[str, Sequence[CellResult]],
+    outputs: Mapping[str, Sequence[Mapping[str, Tensor]]],
+    trials: Mapping[str, int],
+    split: Split,
+) -> tuple[TableRow, ...]:
+    """The rows of the table, Retrain first.
+
+    Args:
+        results: The results of each method, seed by seed.
+        outputs: The models' outputs on every part, in the same order.
+        trials: How many settings were tried, by method.
+        split: What was to be forgotten.
+    """
+    return tuple(
+        _row(name, cells, results["retrain"], trials.get(name, 0), lira_of(name, outputs, split))
+        for name, cells in results.items()
+    )
+
+
+def _row(
+    name: str,
+    cells: Sequence[CellResult],
+    retrains: Sequence[CellResult],
+    trials: int,
+    attacked: Mapping[str, Interval],
+) -> TableRow:
+    metrics = [cell.metrics for cell in cells]
+    parts = metrics[0].parts
+    compared = name != "retrain"
+    gaps = {s: _mean([m.gaps[s] for m in metrics]) if compared else ZERO for s in SCORES}
+    times = zip(cells, (retrains[cell.seed] for cell in cells), strict=True)
+    shares = [runtime_share(cell.seconds, retrain.seconds) for cell, retrain in times]
+
+    def by_part(key: str) -> dict[str, Interval]:
+        return {part: _mean([getattr(m.parts[part], key) for m in metrics]) for part in parts}
+
+    return TableRow(
+        method=name,
+        seeds=len(cells),
+        trials=trials,
+        settings=cells[0].settings,
+        **{s: _mean([m.figures[s] for m in metrics]) for s in SCORES},
+        AG=_mean([m.AG for m in metrics]) if compared else ZERO,
+        gaps=gaps,
+        seconds=_mean([cell.seconds for cell in cells]),
+        runtime=_mean(shares),
+        evenly_timed=len({(cell.threads, cell.workers) for cell in (*cells, *retrains)}) == 1,
+        entropy=by_part("entropy"),
+        cells=tuple(cells),
+        agreement=by_part("agreement") if compared else {},
+        divergence=by_part("divergence") if compared else {},
+        lira=attacked,
+    )
+
+
+def noise_floor(retrains: Sequence[CellResult]) -> NoiseFloor | None:
+    """How far apart Retrains are; None with a single one."""
     gaps = [
-        average_gap(a.figures["metrics"], b.figures["metrics"])
+        average_gap(a.metrics.figures, b.metrics.figures)
         for i, a in enumerate(retrains)
         for b in retrains[i + 1 :]
     ]
-    return {"AG": [sum(gaps) / len(gaps), None], "pairs": len(gaps)} if gaps else None
+    return NoiseFloor((sum(gaps) / len(gaps), None), len(gaps)) if gaps else None
 
 
-def lira_of(own: Sequence[Entry], retrains: Sequence[Entry], split: Split) -> dict[str, Any]:
-    """Per-sample LiRA: each cell judged by the other seeds' Retrains, against its own seed's."""
+def lira_of(
+    name: str, outputs: Mapping[str, Sequence[Mapping[str, Tensor]]], split: Split
+) -> dict[str, Interval]:
+    """Per-sample LiRA: each cell judged by the other seeds' Retrains, against its own seed's.
+
+    Nothing with fewer than three Retrains.
+    """
+    if name == "retrain" or len(outputs["retrain"]) < 3:
+        return {}
     labels = split.data.labels[split.forget]
-    confidence = {r.seed: margin(r.predictions["forget"], labels) for r in retrains}
+    confidence = [margin(each["forget"], labels) for each in outputs["retrain"]]
     areas, rates, distances = [], [], []
-    for entry in own:
-        others = torch.stack([c for seed, c in confidence.items() if seed != entry.seed])
-        null = lira(confidence[entry.seed], others)
-        scores = lira(margin(entry.predictions["forget"], labels), others)
+    for seed, own in enumerate(outputs[name]):
+        others = torch.stack([c for other, c in enumerate(confidence) if other != seed])
+        null = lira(confidence[seed], others)
+        scores = lira(margin(own["forget"], labels), others)
         areas.append(auc(scores, null))
         rates.append(100 * tpr_at_fpr(scores, null))
         distances.append(auc(scores.abs(), null.abs()))
@@ -124,7 +278,9 @@ def lira_of(own: Sequence[Entry], retrains: Sequence[Entry], split: Split) -> di
 FEWEST = 100
 """With fewer samples, 1 % of them is less than one."""
 
+ZERO: Interval = (0.0, None)
 
-def _mean(values: Sequence[float]) -> list[float | None]:
+
+def _mean(values: Sequence[float]) -> Interval:
     mean, half = mean_interval(values)
-    return [mean, half if len(values) > 1 else None]
+    return mean, half if len(values) > 1 else None

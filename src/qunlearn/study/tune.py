@@ -8,17 +8,18 @@ from typing import Any
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import Range, find_method
 from qunlearn.metrics import average_gap
+from qunlearn.runs.metrics import metrics_of
 from qunlearn.store.run import Run
 from qunlearn.study.cells import Cells, run_cells
-from qunlearn.study.config import variant
+from qunlearn.study.config import Settings, variant
 
 SPREAD = 8
 """How many trials are spread over the range before optuna draws conclusions from them."""
 
 
 def tuned(
-    cells: Cells, retrain: Run, whole_classes: bool, job: tuple[str, Mapping[str, Any]]
-) -> tuple[dict[str, Any], int]:
+    cells: Cells, retrain: Run, whole_classes: bool, job: tuple[str, Settings]
+) -> tuple[Settings, int]:
     """The settings that were best, and how many trials it took.
 
     The first trial is the default's, some more are spread over the range, the others are optuna's.
@@ -31,7 +32,7 @@ def tuned(
     method = find_method(variant(name)[0])
     searched = {k: v for k, v in method.config.search.items() if k not in given}
     if not searched:
-        return dict(given), 0
+        return given, 0
     optuna = need_optuna()
     space = {
         k: optuna.distributions.FloatDistribution(v.low, v.high, log=v.log)
@@ -87,21 +88,22 @@ def distance(run: Run, retrain: Run, select: str, whole_classes: bool) -> float:
     would not have: the forget set should look as the held-out part did before anything was
     forgotten, in accuracy and confidence; what is retained and held out, as each did itself.
     """
-    now, before = run.metrics, run.metrics["before"]
+    now = metrics_of(run)
     if select == "oracle":
-        return average_gap(now, retrain.metrics)
-    parts, unseen = now["parts"], before["parts"]["held_out"]
+        return average_gap(now.figures, metrics_of(retrain).figures)
+    assert now.before is not None  # a trial says what it was made from
+    parts, unseen = now.parts, now.before.parts["held_out"]
     # Of a class that is gone as a whole, nothing is right any more in a network that never saw it.
-    accuracy, confidence = unseen["accuracy"], unseen["confidence"]
+    accuracy, confidence = unseen.accuracy, unseen.confidence
     if whole_classes:
         accuracy = confidence = 0.0
     total = (
-        abs(parts["forget"]["accuracy"] - accuracy)
-        + abs(now["RA"] - before["RA"])
-        + abs(parts["held_out"]["accuracy"] - unseen["accuracy"])
-        + 100 * abs(parts["forget"]["confidence"] - confidence)
+        abs(parts["forget"].accuracy - accuracy)
+        + abs(now.RA - now.before.RA)
+        + abs(parts["held_out"].accuracy - unseen.accuracy)
+        + 100 * abs(parts["forget"].confidence - confidence)
     )
-    return float(total) / 4
+    return total / 4
 
 
 def need_optuna() -> Any:

@@ -11,13 +11,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from qunlearn.errors import UserError
+from qunlearn.store.files import Row
 from qunlearn.store.weights import read_header, read_tensors, write_weights
 
 EVERY = 60.0
@@ -48,7 +48,7 @@ class State:
     step: int = 0
     seconds: float = 0.0
     compiled: bool = False
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     totals: dict[str, Tensor] = field(default_factory=dict)
     own: Mapping[str, Tensor] = field(default_factory=dict)
 

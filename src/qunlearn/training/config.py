@@ -89,6 +89,11 @@ class Config(BaseModel):
     """What the file is called that these settings are kept in."""
 
     @classmethod
+    def modernised(cls, written: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a file has, as it is written now; earlier versions may have written it otherwise."""
+        return written
+
+    @classmethod
     def joined(cls, written: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """What a file has, with the flags that were given instead or in addition."""
         return {**written, **given}

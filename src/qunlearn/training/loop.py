@@ -13,6 +13,7 @@ from torch.random import fork_rng
 
 from qunlearn.data.draw import generator
 from qunlearn.quant import Quantizer, fused, rounding_once
+from qunlearn.store.files import Row
 from qunlearn.training.checkpoint import Checkpointer, State
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.devices import check_compiler, compiles
@@ -33,7 +34,7 @@ def optimize(
     values: int = 0,
     prepare: Callable[[], None] = lambda: None,
     watch: Callable[[], Mapping[str, float]] = dict,
-    on_epoch: Callable[[dict[str, Any]], None] = lambda row: None,
+    on_epoch: Callable[[Row], None] = lambda row: None,
     checkpointer: Checkpointer | None = None,
 ) -> None:
     """Train the model in place.
@@ -144,7 +145,7 @@ class _Loop:
 
     def end_epoch(
         self, state: State, watch: Callable[[], Mapping[str, float]], progress: Progress
-    ) -> dict[str, Any]:
+    ) -> Row:
         """The epoch's row of the history; the state moves on to the next epoch."""
         steps = self.objective.steps
         numbers = {n: float(_total(self.fabric, t)) / steps for n, t in state.totals.items()}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Literal
 
 from qunlearn.children import run_python
 from qunlearn.errors import UserError
 from qunlearn.training.config import ComputeConfig
 
-FABRIC_PRECISION: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+FABRIC_PRECISION: dict[str, Literal["32-true", "bf16-mixed", "16-mixed"]] = {
+    "32": "32-true",
+    "bf16": "bf16-mixed",
+    "16": "16-mixed",
+}
 
 # One training step of a convolution. Some processors advertise instructions (AMX) that the system
 # then traps: the process dies with an illegal instruction, which only a child process survives.

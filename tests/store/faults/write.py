@@ -22,7 +22,7 @@ from qunlearn.errors import Failure, UserError
 from qunlearn.store.cache import memory_mapped
 from qunlearn.store.files import write_text
 from qunlearn.store.lock import LOCK
-from qunlearn.store.run import Run
+from qunlearn.store.run import Run, RunInfo
 from qunlearn.store.study import StudyFolder
 from qunlearn.store.weights import read_tensors, write_weights
 
@@ -51,7 +51,7 @@ def make_run(path: Path) -> Run:
             run.write_predictions(tensors(2))
             run.write_metrics({"accuracy": 1.5})
             write_weights(run.checkpoint_path, tensors(1), {})
-            run.finish({"seconds": 1})
+            run.finish(RunInfo({"training": 1}))
     return run
 
 
@@ -62,7 +62,7 @@ def whole(path: Path) -> str:
     run = Run.open(path)
     run.check_model()
     assert (run.config, run.split, run.history) == ({"lr": 1.0}, "{}", [{"epoch": 1}])
-    assert (run.metrics, run.info["seconds"]) == ({"accuracy": 1.5}, 1)
+    assert (run.metrics, run.info.seconds) == ({"accuracy": 1.5}, {"training": 1})
     assert same(run.predictions, 2)
     assert same(read_tensors(run.model_path), 1)
     return "new"

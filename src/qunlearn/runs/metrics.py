@@ -1,0 +1,109 @@
+"""What is measured on a run, and what is known beside it: `metrics.json`, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from qunlearn.data import Outcome, Split
+from qunlearn.methods.base import Findings
+from qunlearn.methods.calibration import Calibration
+from qunlearn.metrics import Scores
+from qunlearn.metrics.membership import REPORTED
+from qunlearn.store.run import METRICS, Run
+from qunlearn.store.typed import typed, untyped
+
+RENAMED = {
+    "aimed": "target",
+    "gone": "class_wise",
+    "down": "reached_in_epoch",
+    "sharpened": "logit_scale",
+}
+"""What earlier versions called the fields of a calibration."""
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Samples to forget that are retained under other ids too.
+
+    Attributes:
+        copies: The id of such a sample, and the id that is retained.
+    """
+
+    copies: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class RunMetrics(Scores):
+    """The scores of a run's network, and what is known beside them.
+
+    Attributes:
+        before: The scores of the network before it forgot; None if it has forgotten nothing.
+        chosen: Settings that the method chose itself.
+        calibration: The target that the method had, and what it reached.
+        duplicates: Samples to forget that are retained under other ids too.
+        request: What was retired and skipped of the request.
+        declared: The name of a reference that was trained elsewhere, and what was checked about it.
+    """
+
+    before: Scores | None = None
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Calibration | None = None
+    duplicates: Duplicates | None = None
+    request: Outcome | None = None
+    declared: Declared | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in `metrics.json`."""
+        written = super().to_json()
+        if self.before is not None:
+            written["before"] = self.before.to_json()
+        if self.chosen:
+            written["chosen"] = dict(self.chosen)
+        for name in ("calibration", "duplicates", "request", "declared"):
+            if (value := getattr(self, name)) is not None:
+                written[name] = untyped(value)
+        return written
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A Retrain that was trained elsewhere: the name of its run, and what was checked about it."""
+
+    name: str
+    checked: str
+
+
+def metrics_of(run: Run) -> RunMetrics:
+    """What is measured on a run, from its folder."""
+    return typed(RunMetrics, modernise(run.metrics), run.path / METRICS)
+
+
+def modernise(content: object) -> object:
+    """Metrics as earlier versions wrote them, in place, as they are written now."""
+    if not isinstance(content, dict):
+        return content
+    for scores in (content, content.get("before"), content.get("reference")):
+        if isinstance(scores, dict) and "MIA" in scores:  # there were no other attacks once
+            attacks = scores.get("attacks")
+            others = attacks if isinstance(attacks, dict) else {}
+            scores["attacks"] = {REPORTED: scores["MIA"]} | others
+    if isinstance(calibration := content.get("calibration"), dict):
+        content["calibration"] = {RENAMED.get(key, key): v for key, v in calibration.items()}
+    return content
+
+
+def forgotten_metrics(
+    scores: Scores, before: Scores | None, findings: Findings, split: Split
+) -> RunMetrics:
+    """What is measured on a network that has forgotten, and what its method found."""
+    copies = split.duplicates()
+    return RunMetrics(
+        **vars(scores),
+        before=before,
+        chosen=findings.chosen,
+        calibration=findings.calibration,
+        duplicates=Duplicates(copies) if copies else None,
+        request=split.outcome(),
+    )

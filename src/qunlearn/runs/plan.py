@@ -1,0 +1,153 @@
+"""A request, resolved: everything that forgetting needs, checked before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lightning_fabric import Fabric
+from torch import nn
+
+from qunlearn.data import Request, Split, manifest, read_ids
+from qunlearn.errors import UserError
+from qunlearn.methods.base import Method, MethodConfig
+from qunlearn.methods.find import find_method
+from qunlearn.methods.forget import check_request, settings_of
+from qunlearn.runs.data import data_config, located
+from qunlearn.runs.metrics import metrics_of
+from qunlearn.runs.model_file import Header, load
+from qunlearn.runs.origin import recorded
+from qunlearn.runs.provenance import TABLE, Provenance
+from qunlearn.runs.recipe import check_start, inherited, recipe_of
+from qunlearn.runs.request import WAYS, ForgetConfig, RequestConfig
+from qunlearn.store.run import SPLIT, Run
+from qunlearn.training.devices import make_fabric
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is to be done.
+
+    Attributes:
+        config: What was asked, with the paths of now.
+        origin: The run that is to forget.
+        model: Its network.
+        split: Its split, with the request.
+        header: What the new model file says about itself.
+        method: How it is to forget.
+        settings: The method's settings, the defaults and the network's own filled in.
+        fabric: The devices.
+        record: What `config.toml` will hold: what was asked, and its provenance.
+    """
+
+    config: ForgetConfig
+    origin: Run
+    model: nn.Module
+    split: Split
+    header: Header
+    method: Method
+    settings: MethodConfig
+    fabric: Fabric
+    record: Mapping[str, object]
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a trained sample is to be forgotten; if not, samples are only retired."""
+        return bool(self.split.requests[-1].ids)
+
+
+def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) -> Plan:
+    """Resolve a request for the folder `out`; raises whatever is wrong, and writes nothing.
+
+    With `resume`, a run that was begun in `out` says itself what it was asked.
+    """
+    Run.check_free(out, resume)
+    config, origin = _located(config, out)
+    method, recipe = find_method(config.method), recipe_of(origin)
+    usual = inherited(recipe, method, config.start_from is not None)
+    settings = settings_of(method, usual | config.method_settings)
+    fabric = make_fabric(config)
+    begun = _begun_request(config, out) if resume else None
+    columns = begun is None and (config.where is not None or config.metadata is not None)
+    known = data_config(origin, **config.changed)
+    data, then = located(origin, known, config.data_path, columns=columns)
+    split = asked(then, config) if begun is None else then.repeat(begun)
+    digest = request_digest(split)
+    if config.record.request not in (None, digest):
+        raise UserError(
+            "The request names other samples than when this configuration was written: the list, "
+            "the metadata or the run has changed since; ask by flags instead."
+        )
+    model = load(origin.path, config.model)
+    header = replace(Header.read(origin.model_path), split=split.to_json())
+    provenance = Provenance(
+        origin=origin.info.model_sha256,
+        start=check_start(config, origin, split),
+        request=digest,
+        data=data,
+        recipe=recipe,
+    )
+    in_tables = dict.fromkeys(("epochs", "seed", "data_path", "metadata"))
+    record: dict[str, object] = config.model_copy(update={TABLE: None}).to_dict() | in_tables
+    record |= {"settings": settings.to_dict(), TABLE: provenance.to_dict()}
+    if split.requests[-1].ids:
+        check_request(model, split, settings, config.devices)
+    elif metrics_of(origin).before is not None:  # what made the network made the one before
+        record |= {name: origin.config[name] for name in ("method", "settings")}
+    return Plan(config, origin, model, split, header, method, settings, fabric, record)
+
+
+def _located(config: ForgetConfig, out: Path) -> tuple[ForgetConfig, Run]:
+    """The settings with the paths of now, and the run that is to forget."""
+    origin = recorded(out, config.run, config.record.origin)
+    start = config.start_from
+    if start is not None and config.record.start:
+        start = recorded(out, start, config.record.start).path
+    for used in filter(None, (origin.path, start)):
+        if out.resolve().is_relative_to(used.resolve()):
+            raise UserError(
+                f"The output {str(out)!r} is inside the run {str(used)!r}; name a folder beside it."
+            )
+    return config.model_copy(update={"run": origin.path, "start_from": start}), origin
+
+
+def _begun_request(config: ForgetConfig, out: Path) -> Request | None:
+    """The request that a run was begun with, if it is the one that is asked for now."""
+    if not config.record.request or not (out / SPLIT).is_file():
+        return None
+    kept = manifest.parse(Run(out).split)
+    return kept.requests[-1] if kept.requests else None
+
+
+def asked(split: Split, request: RequestConfig) -> Split:
+    """The split with the request added."""
+    given = [flag for name, flag in WAYS.items() if getattr(request, name) is not None]
+    if len(given) != 1:
+        problem = "Say what to forget" if not given else f"{' and '.join(given)} are both given"
+        raise UserError(f"{problem}; give exactly one of {', '.join(WAYS.values())}.")
+    if request.forget_seed is not None and request.random is None:
+        raise UserError("--forget-seed goes with --random only; leave it out.")
+    if request.column is not None and request.ids is None:
+        raise UserError("--column goes with --ids only; leave it out.")
+    if request.skip_unusable and request.ids is None:
+        raise UserError("--skip-unusable goes with --ids only; leave it out.")
+    if request.random is not None:
+        return split.forget_random(request.random, request.forget_seed)
+    if request.classes is not None:
+        return split.forget_class(*request.classes)
+    if request.ids is not None:
+        names = read_ids(request.ids, request.column)
+        return split.forget_ids(names, skip_unusable=request.skip_unusable)
+    assert request.where is not None
+    return split.forget_where(request.where)
+
+
+def request_digest(split: Split) -> str:
+    """The digest of the samples that the last request names."""
+    request = split.requests[-1]
+    names = "\n".join(request.ids)
+    if request.retired:
+        names = "\n".join((names, "", *request.retired))
+    return hashlib.sha256(names.encode()).hexdigest()

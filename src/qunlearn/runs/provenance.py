@@ -1,0 +1,63 @@
+"""What `config.toml` has on record beside what was asked: how the request was resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from qunlearn.runs.data_config import DataConfig
+from qunlearn.store.run import Run
+from qunlearn.training.config import Config
+
+TABLE = "provenance"
+"""The table of `config.toml` that it stands in."""
+
+
+class Recipe(Config):
+    """How a network was trained; whatever it has forgotten since keeps that on record."""
+
+    training: dict[str, Any] = Field(default_factory=dict, description="The optimizer's settings.")
+    from_scratch: bool = Field(False, description="Whether it began with random weights.")
+    network: str | None = Field(None, description="The digest of its weights.")
+    start: str | None = Field(None, description="The digest of the weights that it began with.")
+
+
+class Provenance(Config):
+    """The digests and settings that a request was resolved to."""
+
+    origin: str | None = Field(None, description="The digest of the weights before forgetting.")
+    start: str | None = Field(None, description="The digest of the weights that it started from.")
+    request: str | None = Field(None, description="The digest of the ids of the request.")
+    data: DataConfig | None = Field(None, description="Where the data was.")
+    recipe: Recipe | None = Field(None, description="How the network was trained.")
+
+
+def provenance_of(run: Run) -> Provenance:
+    """What a run has on record."""
+    return Provenance.parse(separated(run.config).get(TABLE, {}))
+
+
+RENAMED = {"origin_digest": "origin", "start_digest": "start", "asked": "request"}
+"""What earlier versions called these, when they stood among the settings."""
+
+
+def separated(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with their provenance in a table of its own, as earlier versions did not write it.
+
+    >>> separated({"random": 0.1, "asked": "ab", "recipe": {"lr": 0.1, "network": "cd"}})
+    ... # doctest: +NORMALIZE_WHITESPACE
+    {'random': 0.1,
+     'provenance': {'request': 'ab', 'recipe': {'network': 'cd', 'training': {'lr': 0.1}}}}
+    """
+    settings = dict(config)
+    record = {new: settings.pop(old) for old, new in RENAMED.items() if old in settings}
+    if isinstance(settings.get("data"), Mapping):
+        record["data"] = settings.pop("data")
+    if isinstance(recipe := settings.pop("recipe", None), Mapping):
+        names = ("from_scratch", "network", "start")
+        own = {name: recipe[name] for name in names if name in recipe}
+        training = {name: value for name, value in recipe.items() if name not in own}
+        record["recipe"] = {**own, "training": training}
+    return settings | ({TABLE: record} if record else {})
