@@ -14,7 +14,7 @@ PARTS = {
     "test_forgotten": "test, forgotten classes",
 }
 
-TOLD = ("declared", "request", "calibration", "duplicates", "elsewhere")
+TOLD = ("declared", "request", "duplicates", "elsewhere")
 """Those entries of a run's metrics that have a `sentence` for people; the last in older runs."""
 
 LOST = 20

@@ -1,12 +1,13 @@
 """What the page answers, for measurements that leave no doubt and for some that do."""
 
 import pytest
-from report.made_up import BEFORE, MODELS, RETRAIN, metrics, table
+from report.made_up import BEFORE, MODELS, RETRAIN, SAMPLES, metrics, table
 
 from qunlearn.metrics import average_gap
 from qunlearn.report.alone import alone
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.comparison import view_of
+from qunlearn.report.judge import verdict_of
 
 
 def beside(values, samples=4_500, **more):
@@ -125,3 +126,89 @@ def test_an_attack_that_guesses_decides_nothing():
     assert verdict.word == "Cannot be told"
     assert any("51.0 %" in caution for caution in verdict.cautions)
     assert beside({**RETRAIN, "FA": 93.0}, attack=51.0).word == "No"  # FA is no attack
+
+
+def calibrated(reached, samples=4_500, **more):
+    """A run's figures, with a target of 75 % and 98 % before."""
+    chance = 196 * (0.15 / samples) ** 0.5
+    measured = metrics((100 * reached, reached), samples={**SAMPLES, "forget": samples})
+    return measured | {
+        "calibration": {
+            **{"state": "reached", "aimed": 75.0, "reached": 100 * reached, "before": 98.0},
+            **{"chance": chance, "samples": samples, "unseen": 5_000, "random": True},
+            **{"epochs": 5, "down": 2, "sharpened": 1.0, "remedy": "try X", **more},
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("reached", "samples", "word", "met", "said"),
+    [
+        (0.755, 4_500, "Yes", True, "Target reached."),
+        (0.80, 4_500, "Only in part", False, "Target not reached: 5.0 points above it; try X."),
+        (0.95, 4_500, "No", False, "Target not reached: 20.0 points above it; try X."),
+        (0.70, 4_500, "Too much", False, "Target overshot: 5.0 points below it; try X."),
+        (0.63, 10, "Too much", False, "Target overshot: 12.0 points below it; try X."),
+        (0.46, 10, "Too much", False, "Target overshot: 29.0 points below it; try X."),
+        (0.70, 10, "Cannot be told", True, "Target reached."),
+        (0.46, 1, "Cannot be told", True, "a single sample cannot show whether that is too far"),
+        (0.90, 1, "No", False, "Target not reached: 15.0 points above it; try X."),
+    ],
+)
+def test_a_target_decides_where_there_is_no_retrain(reached, samples, word, met, said):
+    verdict = verdict_of(calibrated(reached, samples))
+    assert (verdict.word, verdict.met) == (word, met)
+    assert said in verdict.reasons[0]
+    assert ("try X" in verdict.headline) is not met
+    # Never "reached" of what ended far off, whatever an older version has on record.
+    assert ("reached" in str(verdict).replace("not reached", "")) == (said == "Target reached.")
+
+
+def test_a_target_in_words():
+    said = verdict_of(calibrated(0.755, sharpened=1.234, random=False, down=None)).reasons[0]
+    assert "75.5 %, target 75.0 ± 1.1 % (estimated from 5,000 unseen samples), before" in said
+    assert "First at or below target in no epoch." in said
+    assert "Logits were multiplied by 1.23" in said
+    assert "no random share" in said
+    gone = calibrated(0.01, aimed=0.0, chance=0.0, gone=True) | {"whole_classes": True}
+    assert "target 0 %" in verdict_of(gone).reasons[0]
+    assert verdict_of(gone).word == "Yes"
+    assert verdict_of(calibrated(0.76, before=76.0)).reasons[0].startswith("There was little")
+
+
+def test_the_target_of_a_run_made_by_an_older_version_is_judged_anew():
+    old = calibrated(0.60, samples=10)
+    for name in ("before", "epochs", "down", "sharpened", "remedy"):
+        del old["calibration"][name]
+    verdict = verdict_of(old)
+    assert (verdict.word, verdict.met) == ("Too much", False)
+
+
+def test_beside_retrain_the_target_is_a_reason_and_not_the_answer():
+    found = calibrated(0.60) | {"reference": RETRAIN, "AG": 0.1, **RETRAIN}
+    verdict = verdict_of(found)
+    assert (verdict.word, verdict.met) == ("Yes", False)
+    assert "Target overshot" in verdict.reasons[0]
+
+
+def with_earlier(was, now, samples):
+    """Figures of a later request, with an earlier one's samples before and after it."""
+    found = calibrated(0.755)
+    for parts, sure in ((found["before"]["parts"], was), (found["parts"], now)):
+        parts["forget_1"] = {**parts["forget"], "confidence": sure, "samples": samples}
+    return found
+
+
+def test_what_a_later_request_brings_back_is_said():
+    assert verdict_of(with_earlier(0.70, 0.73, 500)).word == "Yes"
+    assert verdict_of(with_earlier(0.70, 0.85, 10)).word == "Yes"  # so few may move by chance
+    for samples in (1, 10, 500):
+        verdict = verdict_of(with_earlier(0.50, 0.97, samples))
+        assert (verdict.level, verdict.word, verdict.met) == ("no", "Not cleanly", False)
+        assert "knows samples again that an earlier request" in verdict.headline
+        assert "forgotten earlier, request 1" in verdict.reasons[0]
+        assert "rose from 50.0 % to 97.0 %" in verdict.reasons[0]
+    # Unless all unseen samples gained as much: then the network is better, and remembers nothing.
+    better = with_earlier(0.50, 0.97, 500)
+    better["before"]["parts"]["held_out"]["confidence"] = 0.30
+    assert verdict_of(better).level == "yes"

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from qunlearn.characters import UNSAFE, plain
 from qunlearn.parts import LOST, TOLD, part_name
 
 if TYPE_CHECKING:
+    from qunlearn.report.verdict import Verdict
     from qunlearn.store.run import Run
 
 
@@ -61,12 +63,22 @@ def _cell(text: str) -> str:
     return " ".join(plain(text).splitlines())
 
 
-def print_run(run: Run, json: bool, title: str) -> None:
-    """Print what a run came to."""
+def print_run(run: Run, json: bool, title: str, verdict: Verdict | None = None) -> None:
+    """Print what a run came to, and whether it forgot."""
     if json:
-        print_json({"run": str(run.path), "metrics": run.metrics, **run.info})
-    else:
-        print_figures(run.metrics, title)
+        judged = {} if verdict is None else {"verdict": asdict(verdict)}
+        print_json({"run": str(run.path), "metrics": run.metrics, **judged, **run.info})
+        return
+    print_figures(run.metrics, title)
+    if verdict is not None:
+        print_verdict(verdict)
+
+
+def print_verdict(verdict: Verdict) -> None:
+    """Print whether the model forgot, and what that rests on."""
+    say(f"Did the model forget? {verdict.answer}")
+    for reason in verdict.reasons:
+        say(reason)
 
 
 def print_figures(metrics: Mapping[str, Any], title: str = "") -> None:

@@ -15,7 +15,7 @@ from qunlearn.data import Split
 from qunlearn.data.draw import shuffled
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Findings, Job, method
-from qunlearn.methods.calibration import Aim, find_aim, verdict
+from qunlearn.methods.calibration import Aim, down, find_aim, verdict
 from qunlearn.methods.projected import Batches, Orthogonal, ProjectedConfig, due
 from qunlearn.methods.temperature import expected_entropy, rescale_temperature
 from qunlearn.metrics import margin
@@ -121,8 +121,13 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
     forget, data = job.split.forget, job.split.data
     now = margin(predict(job.model, data, forget), data.labels[forget])
     less = [name for name, value in usual.items() if getattr(config, name) < value]
-    remedy = f"leave {' and '.join(less)} out" if less else f"try --epochs {3 * len(course)}"
-    return Findings(chosen, verdict(aim, job.split, now, course, factor, remedy))
+    # Samples that came down and up again do so in any number of epochs.
+    longer = "use --method retrain" if down(course) else f"try --epochs {3 * len(course)}"
+    remedies = {
+        "short": f"leave {' and '.join(less)} out" if less else longer,
+        "too far": "leave lr out" if config.lr > usual["lr"] else f"try --set lr={config.lr / 2:g}",
+    }
+    return Findings(chosen, verdict(aim, job.split, now, course, factor, remedies))
 
 
 def never_seen(split: Split, named: str) -> Tensor:

@@ -26,11 +26,14 @@ DRAWS = 8
 MEMBERS = 500
 """How many retained samples, at most, a forgotten one is ranked among."""
 
-CLOSE = 0.02
-"""How near to its aim the mean confidence must come where chance leaves no more room."""
+CLOSE = 2.0
+"""How near to its aim the mean confidence must come where chance leaves no more room, in points."""
 
 REST = 1 / 4
 """How much of the way may be left at most, however much room chance leaves: the aim is known."""
+
+FAR = 10.0
+"""By how many points several samples may end below their aim, however much room chance leaves."""
 
 UNKNOWN = 2
 """As many samples of which nothing is known count beside the unseen ones, which may be few."""
@@ -161,7 +164,12 @@ def _matched(values: Tensor, among: Tensor, target: Tensor) -> Tensor:
 
 
 def verdict(
-    aim: Aim, split: Split, now: Tensor, course: Sequence[float], sharpened: float, remedy: str
+    aim: Aim,
+    split: Split,
+    now: Tensor,
+    course: Sequence[float],
+    sharpened: float,
+    remedies: Mapping[str, str],
 ) -> dict[str, Any]:
     """What was aimed at, what was reached, when, and how sure that is.
 
@@ -171,16 +179,15 @@ def verdict(
         now: The truth's log-odds of the forgotten samples now.
         course: By how many points they were above their aims in each epoch.
         sharpened: By what the logits were multiplied in the end.
-        remedy: What to do if the aim is not reached.
+        remedies: What to do, by state, if the aim is missed.
 
     Returns:
-        `state`, one of "reached", "short" and "too far"; the mean confidence in the truth that was
-        `aimed` at and `reached`, in percent, and that `before`; by how much the two may differ by
-        chance (95 %), since both the forgotten and the unseen samples are few; of the samples that
-        were to be `wrong`, how many they are, and the mean log-odds aimed at and reached; whether
-        whole classes are `gone`, and nothing else; in which of the `epochs` they were `down` for
-        the first time, if ever; by what all logits were multiplied (`sharpened`); the `remedy`; a
-        `sentence` that says all this.
+        `state`, see `state_of`; the mean confidence in the truth that was `aimed` at and `reached`,
+        in percent, and that `before`; by how much the two may differ by chance (95 %), since both
+        the forgotten and the unseen samples are few; of the samples that were to be `wrong`, how
+        many they are, and the mean log-odds aimed at and reached; whether whole classes are `gone`,
+        and nothing else; in which of the `epochs` they were `down` for the first time, if ever; by
+        what all logits were multiplied (`sharpened`); the `remedy`, if the target was missed.
     """
     margins = aim.margins[split.forget]
     wanted, found = margins.sigmoid(), now.sigmoid()
@@ -188,14 +195,8 @@ def verdict(
     # Of a class that is gone as a whole, it is certain what is to be left.
     uncertain = float((margins > -torch.inf).double().mean())
     chance = 1.96 * math.sqrt(uncertain * aim.variance * few)
-    excess = float(found.mean() - wanted.mean())
-    way = float(aim.before.mean() - wanted.mean())
-    # Where nothing is left to chance, some confidence still is: of a class that is gone, say.
-    short = excess > max(CLOSE, min(chance, REST * way))
-    state = "short" if short else "too far" if -excess > max(CLOSE, chance) else "reached"
     wrong = (margins < 0) & margins.isfinite()
-    result = {
-        "state": state,
+    result: dict[str, Any] = {
         "aimed": 100 * float(wanted.mean()),
         "reached": 100 * float(found.mean()),
         "before": 100 * float(aim.before.mean()),
@@ -205,62 +206,47 @@ def verdict(
         "random": aim.random,
         "gone": not uncertain,
         "epochs": len(course),
-        "down": next((i for i, above in enumerate(course, 1) if above <= 100 * CLOSE), None),
+        "down": down(course),
         "sharpened": sharpened,
-        "remedy": remedy,
     }
     if wrong.any():
         odds = {"aimed": float(margins[wrong].mean()), "reached": float(now[wrong].mean())}
         result["wrong"] = {"samples": int(wrong.sum()), **odds}
-    return {**result, "sentence": sentence(result)}
+    state = state_of(result)
+    return {"state": state, **result, "remedy": remedies.get(state, "")}
 
 
-def sentence(found: Mapping[str, Any]) -> str:
-    """A verdict in words."""
-    epochs = "1 epoch" if found["epochs"] == 1 else f"{found['epochs']} epochs"
-    said = {
-        "reached": "The aim is reached",
-        "short": f"The aim is not reached within {epochs}; {found['remedy']}",
-        "too far": "It went too far: the samples look less known than unseen ones do",
-    }[found["state"]]
-    said += f": the network is {found['reached']:.1f} % sure of the truth on what it was to forget"
-    said += (
-        "; of a class that it never saw it would not be sure at all."
-        if found["gone"]
-        else f"; of samples as hard that it never saw it would be {found['aimed']:.1f} % "
-        f"(± {found['chance']:.1f} by chance, from {found['unseen']:,} unseen samples)."
-    )
-    way = found["before"] - found["aimed"]
-    if way <= 100 * CLOSE:
-        said += f" But there was little to forget: before, it was {found['before']:.1f} % sure."
-    else:
-        if way <= found["chance"]:
-            said += (
-                f" But so few samples tell little: before, it was {found['before']:.1f} % sure, "
-                "which is within chance of that, too."
-            )
-        said += _course(found, epochs)
-    if found["sharpened"] > 1.02:
-        said += (
-            f" It had become less sure of everything; its last layer was multiplied by "
-            f"{found['sharpened']:.2f} for that, which changes no decision."
-        )
-    if not found["random"] and not found["gone"]:
-        said += " The request is no random share; unseen samples are the best model there is."
-    return said
+def down(course: Sequence[float]) -> int | None:
+    """In which epoch the samples were at or below their aims for the first time, if ever.
+
+    >>> down([30.0, 1.5, 4.0]), down([30.0, 9.0])
+    (2, None)
+    """
+    return next((i for i, above in enumerate(course, 1) if above <= CLOSE), None)
 
 
-def _course(found: Mapping[str, Any], epochs: str) -> str:
-    """When the samples came down, and what became of them then."""
-    above = found["reached"] - found["aimed"]
-    if not found["down"]:
-        where = "above" if above > 0 else "below"
-        return f" It stopped after {epochs}, {abs(above):.1f} points {where} that."
-    said = f" The samples were down in epoch {found['down']} of {found['epochs']}"
-    if above > 100 * CLOSE:
-        return f"{said}, and came up again."
-    return (
-        f"{said}; the others let the rest recover."
-        if found["down"] < found["epochs"]
-        else f"{said}."
-    )
+def state_of(found: Mapping[str, Any]) -> str:
+    """Whether an aim was reached, from the figures that `verdict` gives.
+
+    Returns:
+        "reached"; "short"; "too far"; "little" if there was little to forget, since the samples
+        were hardly above their aim; or "open": a single sample is far below its aim, as a single
+        one that the network never saw may be.
+
+    >>> figures = {"aimed": 75.0, "before": 98.0, "chance": 24.0, "samples": 10}
+    >>> [state_of({**figures, "reached": reached}) for reached in (90.0, 78.0, 70.0, 62.0)]
+    ['short', 'reached', 'reached', 'too far']
+    >>> state_of({**figures, "reached": 62.0, "samples": 1, "chance": 60.0})
+    'open'
+    """
+    aimed, before, chance = (found[name] for name in ("aimed", "before", "chance"))
+    above, way = found["reached"] - aimed, before - aimed
+    # No sample is taught: what was below its aim before is not to be blamed on the method.
+    below = min(aimed, before) - found["reached"]
+    if above > max(CLOSE, min(chance, REST * way)):
+        return "short"
+    if below > max(CLOSE, chance if found["samples"] == 1 else min(chance, FAR)):
+        return "too far"
+    if way <= CLOSE:
+        return "little"
+    return "open" if below > FAR else "reached"

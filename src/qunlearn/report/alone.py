@@ -92,7 +92,7 @@ def _parts(now: Mapping[str, Any], then: Mapping[str, Any], other: str) -> tuple
 
 
 def _without_class(metrics: Mapping[str, Any]) -> Verdict:
-    right, then = metrics["FA"], metrics["before"]["FA"]
+    right, then = (m["parts"]["forget"]["accuracy"] for m in (metrics, metrics["before"]))
     slack = half_width(0, metrics["parts"]["forget"]["samples"])
     reasons: tuple[str, ...] = (
         f"It gets {right:.1f} % of the forgotten classes' samples right; before it was "
@@ -115,7 +115,8 @@ def _without_class(metrics: Mapping[str, Any]) -> Verdict:
 def _harm(metrics: Mapping[str, Any]) -> str:
     """What was lost that should have been kept, against the model before; empty if little."""
     before = metrics["before"]
-    fall, score = max((before[s] - metrics[s], s) for s in ("RA", "TA"))
+    scores = [s for s in ("RA", "TA") if s in metrics]  # neither without a test part
+    fall, score = max(((before[s] - metrics[s], s) for s in scores), default=(0.0, ""))
     if fall <= 2 * HARM:
         return ""
     where = "the samples it should keep" if score == "RA" else "new samples"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,14 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods.names import made_by
 from qunlearn.metrics.gap import SCORES
-from qunlearn.metrics.membership import weakest_attack
 from qunlearn.parts import TOLD, detail_words, part_name
-from qunlearn.report.alone import alone
 from qunlearn.report.audits import bits_section
 from qunlearn.report.bars import gap_bars, runtime_bars
-from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.drawing import Drawn
 from qunlearn.report.gather import check_writable, keep, outputs_before, outputs_of
 from qunlearn.report.heat import heat_map
 from qunlearn.report.html import Safe, counted, join, page, section, table, tag
+from qunlearn.report.judge import verdict_of
 from qunlearn.report.outputs import AFTER, BEFORE, RETRAIN, Outputs, confidence_panel, ranked_panel
 from qunlearn.report.sample import sample_panels
 from qunlearn.report.sections import (
@@ -80,7 +78,7 @@ def report_run(
     if retrain is not None:
         compared = figures(run.predictions, split, retrain.outputs)
         metrics = {**metrics, **compared, **declared(retrain.run)}
-    verdict = verdict_of(metrics, split)
+    verdict = verdict_of({"whole_classes": split.whole_classes, **metrics})
     bars = _bars(run, metrics, retrain)
     sure, spread, one, words = _outputs(run, retrain, split, image)
     name = str(made_by(run.info))
@@ -136,25 +134,6 @@ def retrain_of(reference: Path, run: Run, split: Split) -> Retrain:
             "were erased since; make it again."
         )
     return Retrain(other, outputs)
-
-
-def verdict_of(metrics: Mapping[str, Any], split: Split) -> Verdict:
-    """The answer, by Retrain if it is there."""
-    if "reference" not in metrics:
-        return alone(metrics, whole_class=split.whole_classes)
-    verdict = beside_retrain(
-        Beside(
-            after=metrics,
-            before=metrics["before"],
-            retrain=metrics["reference"],
-            samples={part: row["samples"] for part, row in metrics["parts"].items()},
-            gap=metrics["AG"],
-            attack=weakest_attack([metrics, metrics["reference"]]),
-        )
-    )
-    if "declared" not in metrics:
-        return verdict
-    return replace(verdict, cautions=(metrics["declared"]["sentence"], *verdict.cautions))
 
 
 def _opening(
@@ -232,7 +211,7 @@ def _figures(metrics: Mapping[str, Any]) -> Safe:
 
 
 def _told(metrics: Mapping[str, Any]) -> Safe:
-    """What a method that steers itself says of where it got to, and which copies are retained."""
+    """What is to be known of the request, and which copies are retained."""
     found = [metrics[name] for name in TOLD if name in metrics]
     return join(*(tag("p", each["sentence"]) for each in found))
 

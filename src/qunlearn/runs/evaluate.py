@@ -83,6 +83,8 @@ def figures(
     """Every figure that outputs allow, and those of a retrained model; see `evaluate`."""
     labels = labels_of(split)
     result: dict[str, Any] = {"parts": measure(logits, labels)}
+    if split.last is not None:
+        result["whole_classes"] = split.whole_classes
     if reference is not None and "forget" not in labels:
         raise UserError("Nothing is asked to be forgotten; leave the reference out.")
     if {"forget", "retain", "test"} <= labels.keys():

@@ -27,7 +27,8 @@ def retire_into(run: Run, origin: Run, model: nn.Module, split: Split, header: H
     outputs = None if first is None else kept_outputs(first, split)
     if "before" in then:
         metrics["before"] = then["before"] if outputs is None else figures(outputs, split)
-    metrics |= {name: then[name] for name in TOLD if name in then} | split.request_told()
+    told = ("calibration", *TOLD)
+    metrics |= {name: then[name] for name in told if name in then} | split.request_told()
     run.write_metrics(metrics)
     info = origin.info
     known = {name: info[name] for name in list(info) if name in ("method", "revision", "origin")}
