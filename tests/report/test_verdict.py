@@ -107,6 +107,22 @@ def test_without_memory_before_or_with_few_samples_it_cannot_be_told():
     assert any("chance" in caution for caution in verdict.cautions)
 
 
+def test_a_difference_that_hardly_fell_is_no_yes_because_chance_might_explain_it():
+    few = {"retain": 500, "forget": 48, "held_out": 54, "test": 400}
+    was = metrics((100.0, 0.997), unseen=(92.6, 0.907), was=(100.0, 0.991), samples=few)
+    was["before"]["parts"]["held_out"] |= {"accuracy": 90.7, "confidence": 0.880}
+    verdict = alone(was)
+    assert (verdict.level, verdict.word) == ("unsure", "Cannot be told")
+    assert "still there" in verdict.headline
+
+
+def test_too_much_comes_with_a_remedy():
+    for found in (metrics((20.0, 0.15)), calibrated(0.60)):
+        verdict = verdict_of(found)
+        assert verdict.word == "Too much"
+        assert sum(remedy in str(verdict) for remedy in ("try half of it", "try X")) == 1
+
+
 def test_of_a_whole_class_none_is_to_be_right():
     assert alone(metrics((0.0, 0.01)), whole_class=True).level == "yes"
     assert alone(metrics((30.0, 0.3)), whole_class=True).word == "Only in part"

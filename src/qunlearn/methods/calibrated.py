@@ -123,9 +123,10 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
     less = [name for name, value in usual.items() if getattr(config, name) < value]
     # Samples that came down and up again do so in any number of epochs.
     longer = "use --method retrain" if down(course) else f"try --epochs {3 * len(course)}"
+    lr, own = config.lr or LR, gentle(job.split)
     remedies = {
         "short": f"leave {' and '.join(less)} out" if less else longer,
-        "too far": "leave lr out" if config.lr > usual["lr"] else f"try --set lr={config.lr / 2:g}",
+        "too far": "leave lr out" if lr > own else f"try --set lr={lr / 2:g}",
     }
     return Findings(chosen, verdict(aim, job.split, now, course, factor, remedies))
 

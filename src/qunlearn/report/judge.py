@@ -14,6 +14,8 @@ from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.target import Target
 from qunlearn.report.verdict import HARM, Verdict
 
+GENTLER = "A smaller learning rate forgets less: try half of it (--set lr=...), or fewer epochs."
+
 
 def verdict_of(metrics: Mapping[str, Any]) -> Verdict:
     """The answer, from a run's figures: by Retrain if it is there, else by the method's target.
@@ -29,6 +31,8 @@ def verdict_of(metrics: Mapping[str, Any]) -> Verdict:
         verdict = target.judge(verdict) if target else verdict
     if target:
         verdict = replace(verdict, met=target.met, reasons=(str(target), *verdict.reasons))
+    if verdict.level == "too-much" and verdict.met:
+        verdict = replace(verdict, reasons=(*verdict.reasons, GENTLER))
     if back := resurfaced(metrics):
         verdict = replace(verdict, met=False, reasons=(*map(str, back), *verdict.reasons))
         if verdict.level in ("yes", "mostly", "unsure"):
