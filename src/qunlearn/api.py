@@ -159,7 +159,7 @@ def forget(
         >>> [row["epoch"] for row in result.history]
         [1]
         >>> print(result.verdict)  # doctest: +ELLIPSIS
-        ...: ...
+        Cannot be told: ...
     """
     found = run_method(model, split, method, fresh=fresh, on_epoch=on_epoch, **settings)
     return Result(**vars(found), method=method, split=split, original=copy.deepcopy(model).eval())

@@ -66,7 +66,7 @@ def alone(metrics: Mapping[str, Any], whole_class: bool = False) -> Verdict:
         said = "there are too few samples to see whether anything is left."
         return Verdict("unsure", "Cannot be told", said, *told)
     if not any(gap > max(SMALLEST, slack) for _, gap, slack in gaps.values()):
-        said = "already before, the model treated these samples much like unseen ones."
+        said = "already before, the difference from unseen samples was within chance."
         return Verdict("unsure", "Cannot be told", said, *told)
     if any(gap > was / 2 for gap, was, slack in gaps.values() if was > max(SMALLEST, slack)):
         said = "most of the difference to unseen samples is still there, if within chance."

@@ -131,7 +131,7 @@ class Target:
             )
             return "unsure", "Cannot be told", said
         said = (
-            "the target is reached: as far as this can tell, the model treats the forgotten "
+            "the target is reached, and as far as this can tell the model treats the forgotten "
             "samples like unseen ones."
         )
         return "yes", "Yes", said
