@@ -37,7 +37,7 @@ def contents(run):
 
 
 TRAIN = "train --subset 120 --model cnn --epochs 3 --batch-size 24 --threads 1 --out OUT"
-FORGET = "forget {origin} --random 0.2 --epochs 3 --threads 1 --out OUT --method"
+FORGET = "forget {origin} --random 0.2 --epochs 3 --threads 1 --accept --out OUT --method"
 
 
 @pytest.fixture(scope="module")

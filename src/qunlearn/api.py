@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -24,6 +24,9 @@ from qunlearn.store.files import Row
 from qunlearn.store.run import Run, RunInfo
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.train import train as run_training
+
+if TYPE_CHECKING:
+    from qunlearn.report.verdict import Verdict
 
 Rows = Callable[[Row], None]
 
@@ -157,7 +160,7 @@ def forget(
         >>> [row["epoch"] for row in result.history]
         [1]
         >>> print(result.verdict)  # doctest: +ELLIPSIS
-        The aim is ...
+        Cannot be told: ...
     """
     found = run_method(model, split, method, fresh=fresh, on_epoch=on_epoch, **settings)
     return Result(**vars(found), method=method, split=split, original=copy.deepcopy(model).eval())
@@ -193,15 +196,11 @@ class Result(Forgotten):
         return forgotten_metrics(after, before, self.findings, self.split)
 
     @property
-    def verdict(self) -> str:
-        """Whether it forgot, in plain words."""
-        from qunlearn.report.run import verdict_of
-        from qunlearn.report.words import calibration_words
+    def verdict(self) -> Verdict:
+        """Whether it forgot; prints as plain words, as the command line and the page have them."""
+        from qunlearn.report.judge import verdict_of
 
-        if self.findings.calibration is not None:
-            return calibration_words(self.findings.calibration)
-        verdict = verdict_of(self.metrics, self.split)
-        return " ".join([f"{verdict.word}: {verdict.headline}", *verdict.reasons])
+        return verdict_of(self.metrics)
 
     def save(
         self,

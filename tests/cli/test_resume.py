@@ -32,11 +32,12 @@ def test_what_was_interrupted_says_how_to_go_on_and_does(qunlearn, ctrl_c, tmp_p
             f"qunlearn: Interrupted; go on with `qunlearn {words[0]} --resume --out {out}`.\n"
         )
     ctrl_c.undo()
-    for name in ("train", "forget", "compare"):
-        code, printed, said = qunlearn(name, "--resume", "--out", tmp_path / name, "--json")
+    for name, *more in (("train",), ("forget", "--accept"), ("compare",)):
+        words = (name, "--resume", "--out", tmp_path / name, "--json", *more)
+        code, printed, said = qunlearn(*words)
         assert (code, said) == (0, "")
         # What is finished is shown again, and nothing is made anew.
-        assert qunlearn(name, "--resume", "--out", tmp_path / name, "--json") == (0, printed, "")
+        assert qunlearn(*words) == (0, printed, "")
 
 
 def test_resume_with_other_settings_or_nothing_to_go_on_with(qunlearn, tmp_path, run_folder):

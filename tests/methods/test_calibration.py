@@ -33,8 +33,18 @@ from qunlearn.methods.calibrated import (
     never_seen,
     urgency,
 )
-from qunlearn.methods.calibration import PRIOR, Aim, difficulties, find_aim, verdict
+from qunlearn.methods.calibration import (
+    PRIOR,
+    Aim,
+    Calibration,
+    WrongTargets,
+    calibration_of,
+    difficulties,
+    find_aim,
+    state_of,
+)
 from qunlearn.metrics import margin
+from qunlearn.report.target import target_words
 from qunlearn.training import checkpoint
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
@@ -277,49 +287,37 @@ def test_it_lands_near_its_aim_and_keeps_the_rest(trained, asked):
     assert sure(result.model, asked.retain) > sure(trained, asked.retain) - 5
 
 
-told = partial(verdict, remedy="try X")
-
-
 def aimed_at(margins, asked):
     before = torch.full(asked.forget.shape, 0.99)
     return Aim(margins, 300, variance=0.15, before=before, random=False)
 
 
 @pytest.mark.parametrize(
-    ("shift", "state", "words"),
-    [
-        (0.0, "reached", "The aim is reached"),
-        (0.15, "reached", "The aim is reached"),
-        (9.0, "short", "not reached within 3 epochs; try X: "),
-        (-9.0, "too far", "went too far"),
-    ],
+    ("shift", "state"), [(0.0, "reached"), (0.15, "reached"), (9.0, "short"), (-9.0, "too far")]
 )
-def test_the_verdict_says_where_it_landed(shift, state, words, asked):
+def test_the_verdict_says_where_it_landed(shift, state, asked):
     margins = torch.full((len(asked.data),), torch.nan)
     margins[asked.forget] = torch.linspace(-3, 3, len(asked.forget))
     aim = aimed_at(margins, asked)
-    found = told(aim, asked, margins[asked.forget] + shift, [30.0, 1.9, 2.1], 1.0)
-    assert found["state"] == state
-    assert (found["down"], found["epochs"]) == (2, 3)
-    rest = ", and came up again." if shift > 0 else "; the others let the rest recover."
-    assert f"down in epoch 2 of 3{rest}" in found["sentence"]
-    assert words in found["sentence"]
-    assert "no random share" in found["sentence"]
-    late = told(aim, asked, margins[asked.forget], [30.0, 0.0], 1.0)
-    assert "down in epoch 2 of 2. " in late["sentence"]
-    never = told(aim, asked, margins[asked.forget], [30.0, 9.0], 1.0)
-    assert never["down"] is None
-    assert "It stopped after 2 epochs, 0.0 points below that." in never["sentence"]
+    found = calibration_of(aim, asked, margins[asked.forget] + shift, [30.0, 1.9, 2.1], 1.0)
+    assert found.state == state
+    assert (found.reached_in_epoch, found.epochs) == (2, 3)
+    never = calibration_of(aim, asked, margins[asked.forget], [30.0, 9.0], 1.234)
+    assert (never.reached_in_epoch, never.logit_scale) == (None, 1.234)
     unlearned = replace(aim, before=aim.confidences[asked.forget])
-    known = told(unlearned, asked, aim.before.logit(), [0.0], 1.0)
-    assert "down in epoch" not in known["sentence"]
-    assert "little to forget: before, it was 50.0 % sure" in known["sentence"]
-    scattered = told(replace(aim, variance=1e3), asked, margins[asked.forget], [0.0], 1.0)
-    assert "But so few samples tell little: before" in scattered["sentence"]
-    sharpened = told(aim, asked, margins[asked.forget], [0.0], 1.234)
-    assert sharpened["sharpened"] == 1.234
-    assert "multiplied by 1.23" in sharpened["sentence"]
-    assert "multiplied" not in late["sentence"]
+    assert calibration_of(unlearned, asked, margins[asked.forget], [0.0], 1.0).state == "little"
+
+
+@pytest.mark.parametrize("below", [12.0, 17.0, 29.0])
+def test_far_below_the_aim_is_never_reached(below):
+    reached = 70.0 - below
+    for samples in (2, 5, 10, 1000):
+        assert state_of(70.0, reached, 98.0, 60.0, samples) == "too far"
+    # One sample alone may be anywhere, as one that was never seen may be.
+    assert state_of(70.0, reached, 98.0, 60.0, 1) == "open"
+    assert state_of(70.0, reached, 98.0, 11.0, 1) == "too far"
+    # What was so before is not to be blamed on the method.
+    assert state_of(70.0, reached, reached, 60.0, 10) == "little"
 
 
 @pytest.mark.parametrize(("left", "state"), [(1.0, "short"), (0.3, "short"), (0.2, "reached")])
@@ -328,29 +326,54 @@ def test_chance_excuses_no_push_that_went_but_part_of_the_way(left, state, asked
     margins[asked.forget] = torch.full((len(asked.forget),), 0.6).logit()
     aim = Aim(margins, 10, variance=9.0, before=torch.full(asked.forget.shape, 0.9), random=True)
     now = torch.full(asked.forget.shape, 0.6 + 0.3 * left).logit()
-    found = told(aim, asked, now, [0.0], 1.0)
-    assert found["chance"] > 100
-    assert found["state"] == state
+    found = calibration_of(aim, asked, now, [0.0], 1.0)
+    assert found.chance > 100
+    assert found.state == state
 
 
-def test_what_is_less_than_usual_is_to_be_left_out(trained, asked):
-    for settings, remedy in (
-        ({"epochs": 1, "lr": 1e-5}, "leave epochs and lr out"),
-        ({"lr": 1e-5}, "leave lr out"),
-        ({"epochs": 6}, "try --epochs 18"),
-    ):
-        assert forget(trained, asked, **settings).found["calibration"]["remedy"] == remedy
+@pytest.mark.parametrize(
+    ("settings", "lowered", "raised"),
+    [
+        ({"epochs": 1, "lr": 1e-5}, ("epochs", "lr"), ()),
+        ({"lr": 0.05, "epochs": 1}, ("epochs",), ("lr",)),
+        ({"epochs": 6}, (), ("epochs",)),
+        ({"epochs": None}, (), ()),
+    ],
+)
+def test_settings_that_differ_from_the_methods_own_are_on_record(
+    trained, asked, settings, lowered, raised
+):
+    found = forget(trained, asked, **settings).findings.calibration
+    assert (found.lowered, found.raised) == (lowered, raised)
+    assert found.lr == settings.get("lr", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("reached", "known", "remedy"),
+    [
+        (95.0, {"lowered": ("epochs", "lr")}, "leave epochs and lr out"),
+        (95.0, {"lowered": ("lr",)}, "leave lr out"),
+        (95.0, {"epochs": 6}, "try --epochs 18"),
+        (95.0, {"epochs": 6, "reached_in_epoch": 2}, "use --method retrain"),
+        (50.0, {"lr": 0.05, "raised": ("lr",)}, "leave lr out"),
+        (50.0, {"lr": 0.01}, "try --set lr=0.005"),
+    ],
+)
+def test_a_missed_target_comes_with_a_remedy(reached, known, remedy):
+    found = Calibration(75.0, reached, 98.0, 1.0, 450, 5000, random=True, **known)
+    assert f"; {remedy}." in target_words(found)
 
 
 def test_the_verdict_has_the_log_odds_of_samples_that_were_to_be_wrong(asked):
     margins = torch.full((len(asked.data),), torch.nan)
     margins[asked.forget] = 1.0
-    assert "wrong" not in told(aimed_at(margins, asked), asked, margins[asked.forget], [0.0], 1.0)
+    aim = aimed_at(margins, asked)
+    assert calibration_of(aim, asked, margins[asked.forget], [0.0], 1.0).wrong is None
     margins[asked.forget[:3]] = torch.tensor([-torch.inf, -4.0, -6.0])
     now = torch.full(asked.forget.shape, -2.0)
     now[2] = -3.0
-    found = told(aimed_at(margins, asked), asked, now, [0.0], 1.0)
-    assert found["wrong"] == {"samples": 2, "aimed": -5.0, "reached": -2.5}
+    found = calibration_of(aimed_at(margins, asked), asked, now, [0.0], 1.0)
+    assert found.wrong == WrongTargets(samples=2, target=-5.0, reached=-2.5)
 
 
 def test_chance_is_what_the_spread_of_unseen_samples_leaves_open(trained, asked, digits):
@@ -361,15 +384,14 @@ def test_chance_is_what_the_spread_of_unseen_samples_leaves_open(trained, asked,
     spread = (float(((unseen - unseen.mean()) ** 2).sum() + 2 / 4) / (len(unseen) + 2)) ** 0.5
     for count in (1, 10, len(asked.forget)):  # one sample alone leaves everything open
         few = digits.forget_ids([asked.data.ids[i] for i in asked.forget[:count].tolist()])
-        found = told(aim, few, aim.margins[few.forget], [0.0], 1.0)
+        found = calibration_of(aim, few, aim.margins[few.forget], [0.0], 1.0)
         wanted = 196 * spread * (1 / count + 1 / len(unseen)) ** 0.5
-        assert found["chance"] == pytest.approx(wanted, rel=1e-4)
+        assert found.chance == pytest.approx(wanted, rel=1e-4)
     gone = digits.forget_class(3)
     aim = find_aim(trained, gone, gone.held_out, seed=0)
-    found = told(aim, gone, torch.full((len(gone.forget),), -9.0), [0.0], 1.0)
-    assert found["chance"] == 0
-    assert "of a class that it never saw it would not be sure at all." in found["sentence"]
-    assert "unseen samples" not in found["sentence"]
+    found = calibration_of(aim, gone, torch.full((len(gone.forget),), -9.0), [0.0], 1.0)
+    assert found.chance == 0
+    assert (found.class_wise, found.state) == (True, "reached")
 
 
 def test_classes_that_are_gone_show_nothing_to_later_requests(digits):

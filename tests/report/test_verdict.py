@@ -4,12 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from report.made_up import BEFORE, MODELS, RETRAIN, metrics, table
+from report.made_up import BEFORE, MODELS, RETRAIN, SAMPLES, measured, metrics, table
 
-from qunlearn.metrics import average_gap
+from qunlearn.methods.calibration import Calibration
+from qunlearn.metrics import Scores, average_gap
 from qunlearn.report.alone import alone
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.comparison import view_of
+from qunlearn.report.judge import verdict_of
+from qunlearn.runs.metrics import RunMetrics, modernise
+from qunlearn.store.typed import typed
 from qunlearn.study.table import read_table
 
 
@@ -110,6 +114,23 @@ def test_without_memory_before_or_with_few_samples_it_cannot_be_told():
     assert any("chance" in caution for caution in verdict.cautions)
 
 
+def test_a_difference_that_hardly_fell_is_no_yes_because_chance_might_explain_it():
+    few = {"retain": 500, "forget": 48, "held_out": 54, "test": 400}
+    now, was = metrics((100.0, 0.997), unseen=(92.6, 0.907), was=(100.0, 0.991), samples=few)
+    was.parts["held_out"] = replace(was.parts["held_out"], accuracy=90.7, confidence=0.880)
+    verdict = alone(now, was)
+    assert (verdict.level, verdict.word) == ("unsure", "Cannot be told")
+    assert "still there" in verdict.headline
+
+
+def test_too_much_comes_with_a_remedy():
+    now, before = metrics((20.0, 0.15))
+    for found in (RunMetrics(**vars(now), before=before), calibrated(0.60)):
+        verdict = verdict_of(found)
+        assert verdict.word == "Too much"
+        assert ("try half of it" in str(verdict)) != ("try --set lr=0.005" in str(verdict))
+
+
 def test_of_a_whole_class_none_is_to_be_right():
     assert alone(*metrics((0.0, 0.01)), whole_class=True).level == "yes"
     assert alone(*metrics((30.0, 0.3)), whole_class=True).word == "Only in part"
@@ -129,3 +150,87 @@ def test_an_attack_that_guesses_decides_nothing():
     assert verdict.word == "Cannot be told"
     assert any("51.0 %" in caution for caution in verdict.cautions)
     assert beside({**RETRAIN, "FA": 93.0}, attack=51.0).word == "No"  # FA is no attack
+
+
+def calibrated(reached, samples=4_500, **more):
+    """A run's figures, with a target of 75 % and 98 % before."""
+    now, before = metrics((100 * reached, reached), samples={**SAMPLES, "forget": samples})
+    known = {"target": 75.0, "reached": 100 * reached, "before": 98.0, "samples": samples}
+    known |= {"chance": 196 * (0.15 / samples) ** 0.5, "unseen": 5_000, "random": True}
+    known |= {"epochs": 5, "lr": 0.01, **more}
+    return RunMetrics(**vars(now), before=before, calibration=Calibration(**known))
+
+
+@pytest.mark.parametrize(
+    ("reached", "samples", "word", "met", "said"),
+    [
+        (0.755, 4_500, "Yes", True, "Target reached."),
+        (0.80, 4_500, "Only in part", False, "Target not reached: 5.0 points above it; try"),
+        (0.95, 4_500, "No", False, "Target not reached: 20.0 points above it; try"),
+        (0.70, 4_500, "Too much", False, "Target overshot: 5.0 points below it; try"),
+        (0.63, 10, "Too much", False, "Target overshot: 12.0 points below it; try"),
+        (0.46, 10, "Too much", False, "Target overshot: 29.0 points below it; try"),
+        (0.70, 10, "Cannot be told", True, "Target reached."),
+        (0.46, 1, "Cannot be told", True, "a single sample cannot show whether that is too far"),
+        (0.90, 1, "No", False, "Target not reached: 15.0 points above it; try"),
+    ],
+)
+def test_a_target_decides_where_there_is_no_retrain(reached, samples, word, met, said):
+    verdict = verdict_of(calibrated(reached, samples))
+    assert (verdict.word, verdict.met) == (word, met)
+    assert said in verdict.reasons[0]
+    assert ("; try --" in verdict.headline) is not met
+    # Never "reached" of what ended far off, whatever an older version has on record.
+    assert ("reached" in str(verdict).replace("not reached", "")) == (said == "Target reached.")
+
+
+def test_a_target_in_words():
+    said = verdict_of(calibrated(0.755, logit_scale=1.234, random=False)).reasons[0]
+    assert "75.5 %, target 75.0 ± 1.1 % (estimated from 5,000 unseen samples), before" in said
+    assert "First at or below target in no epoch." in said
+    assert "Logits were rescaled by 1.23" in said
+    assert "no random share" in said
+    gone = replace(calibrated(0.01, target=0.0, chance=0.0, class_wise=True), whole_classes=True)
+    assert "target 0 %" in verdict_of(gone).reasons[0]
+    assert verdict_of(gone).word == "Yes"
+    assert verdict_of(calibrated(0.76, before=76.0)).reasons[0].startswith("There was little")
+
+
+def test_the_target_of_a_run_made_by_an_older_version_is_judged_anew():
+    old = calibrated(0.60, samples=10).to_json()
+    figures = {"aimed": 75.0, "reached": 60.0, "chance": 24.0, "samples": 10, "unseen": 5_000}
+    old["calibration"] = {**figures, "state": "reached", "random": True, "sentence": "Reached."}
+    verdict = verdict_of(typed(RunMetrics, modernise(old), Path("metrics.json")))
+    assert (verdict.word, verdict.met) == ("Too much", False)
+
+
+def test_beside_retrain_the_target_is_a_reason_and_not_the_answer():
+    retrain = typed(Scores, measured(RETRAIN), Path("metrics.json"))
+    found = replace(calibrated(0.60), **(vars(retrain) | {"reference": retrain}))
+    verdict = verdict_of(found)
+    assert (verdict.word, verdict.met) == ("Yes", False)
+    assert "Target overshot" in verdict.reasons[0]
+
+
+def with_earlier(was, now, samples):
+    """Figures of a later request, with an earlier one's samples before and after it."""
+    found = calibrated(0.755)
+    for parts, sure in ((found.before.parts, was), (found.parts, now)):
+        parts["forget_1"] = replace(parts["forget"], confidence=sure, samples=samples)
+    return found
+
+
+def test_what_a_later_request_brings_back_is_said():
+    assert verdict_of(with_earlier(0.70, 0.73, 500)).word == "Yes"
+    assert verdict_of(with_earlier(0.70, 0.85, 10)).word == "Yes"  # so few may move by chance
+    for samples in (1, 10, 500):
+        verdict = verdict_of(with_earlier(0.50, 0.97, samples))
+        assert (verdict.level, verdict.word, verdict.met) == ("no", "Not cleanly", False)
+        assert "knows samples again that an earlier request" in verdict.headline
+        assert "forgotten earlier, request 1" in verdict.reasons[0]
+        assert "rose from 50.0 % to 97.0 %" in verdict.reasons[0]
+    # Unless all unseen samples gained as much: then the network is better, and remembers nothing.
+    better = with_earlier(0.50, 0.97, 500)
+    parts = better.before.parts
+    parts["held_out"] = replace(parts["held_out"], confidence=0.30)
+    assert verdict_of(better).level == "yes"

@@ -207,7 +207,7 @@ def test_hostile_names_are_only_text_in_a_report(qunlearn, tmp_path):
     assert qunlearn("train", *settings, "--out", tmp_path / "<b>original")[0] == 0
     out = tmp_path / "<script>alert(2)<&script>"
     words = [tmp_path / "<b>original", "--where", f"class == '{evil}3'", "--threads", 1]
-    code, _, err = qunlearn("forget", *words, "--epochs", 1, "--out", out)
+    code, _, err = qunlearn("forget", *words, "--epochs", 1, "--accept", "--out", out)
     assert (code, err) == (0, "")
     page = report_run(out).read_text()
     reader = Reader(page)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from qunlearn.cli.output import print_figures, print_json
+from dataclasses import asdict
+
+from qunlearn.cli.output import print_figures, print_json, print_verdict
 from qunlearn.cli.settings import Json, RunFolder, with_settings
 from qunlearn.runs.config import EvaluateConfig
 
@@ -23,7 +25,10 @@ def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> Non
 
       qunlearn evaluate runs/forgotten --onnx model.onnx
     """
+    from qunlearn.report.judge import measured_again, verdict_of
     from qunlearn.runs.evaluate import evaluate_run
+    from qunlearn.runs.metrics import metrics_of
+    from qunlearn.store.run import Run
 
     model = None
     if settings.onnx is not None:
@@ -40,7 +45,14 @@ def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> Non
         exact=settings.exact,
         vector=settings.vector,
     )
+    stored = metrics_of(Run.open(run))
+    whole = measured_again(stored, metrics, all_parts=settings.onnx is None)
+    verdict = None if whole is None else verdict_of(whole)
     if json:
-        print_json({"run": str(run), "onnx": settings.onnx, "metrics": metrics.to_json()})
-    else:
-        print_figures(metrics, str(settings.onnx or run))
+        judged = {} if verdict is None else {"verdict": asdict(verdict)}
+        measured = {"metrics": metrics.to_json(), **judged}
+        print_json({"run": str(run), "onnx": settings.onnx, **measured})
+        return
+    print_figures(metrics, str(settings.onnx or run))
+    if verdict is not None:
+        print_verdict(verdict)

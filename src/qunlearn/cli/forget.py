@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from qunlearn.cli.output import print_run
 from qunlearn.cli.settings import Json, OutFolder, Resume, with_settings
 from qunlearn.runs.request import ForgetConfig
+
+MISSED = 3
+"""The exit code where everything was done and written, but a target was not met."""
+
+Accept = Annotated[
+    bool,
+    typer.Option("--accept", help="End with exit code 0 even if a target was not met."),
+]
 
 
 @with_settings(ForgetConfig)
@@ -12,12 +24,16 @@ def command(
     settings: ForgetConfig,
     out: OutFolder = None,
     resume: Resume = False,
+    accept: Accept = False,
     json: Json = False,
 ) -> None:
     """Make a run's network forget samples, and keep the new network.
 
     The run itself is not changed. A run that has forgotten can be made to forget more: what was
     forgotten earlier is never trained on again, and every evaluation goes on reporting it.
+
+    Exit code 3: the new network is kept, but a target was not met: that of this request, or of an
+    earlier one whose samples came back. The verdict says by how much, and what to try.
 
     Examples:
       qunlearn forget runs/original --random 0.1 --out runs/forgotten
@@ -30,10 +46,17 @@ def command(
 
       qunlearn forget --resume --out runs/no-42
     """
+    from qunlearn.report.judge import verdict_of
     from qunlearn.runs.forget import forget_run
+    from qunlearn.runs.metrics import metrics_of
 
     assert out is not None  # with_settings has seen to it
     run = forget_run(settings, out, resume=resume)
     info = run.info
-    made = f"{info.method} ({info.seconds.get('forgetting', 0):.0f} s)"
-    print_run(run, json, f"{run.path}: {'weights unchanged' if info.weights_of else made}")
+    if info.weights_of is not None:
+        print_run(run, json, f"{run.path}: weights unchanged")
+        return
+    verdict, seconds = verdict_of(metrics_of(run)), info.seconds["forgetting"]
+    print_run(run, json, f"{run.path}: {info.method} ({seconds:.0f} s)", verdict)
+    if not (verdict.met or accept):
+        raise typer.Exit(MISSED)

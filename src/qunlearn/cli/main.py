@@ -45,7 +45,10 @@ INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; the process ends with 0, 2 (asked wrongly) or 1 (failed)."""
+    """Run the command line; the process ends with 0, 1 (failed), 2 (asked wrongly) or 3.
+
+    3: everything was done and written, but a target of `forget` was not met.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     leave_working_folder()
     with printing_plainly(), ending_as_by_ctrl_c():

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from qunlearn.characters import UNSAFE, plain
 from qunlearn.parts import LOST, part_name
 
 if TYPE_CHECKING:
+    from qunlearn.report.verdict import Verdict
     from qunlearn.runs.metrics import RunMetrics
     from qunlearn.store.run import Run
 
@@ -62,16 +64,27 @@ def _cell(text: str) -> str:
     return " ".join(plain(text).splitlines())
 
 
-def print_run(run: Run, json: bool, title: str) -> None:
-    """Print what a run came to."""
+def print_run(run: Run, json: bool, title: str, verdict: Verdict | None = None) -> None:
+    """Print what a run came to, and whether it forgot."""
     from qunlearn.runs.metrics import metrics_of
     from qunlearn.store.typed import untyped
 
     metrics = metrics_of(run)
     if json:
-        print_json({"run": str(run.path), "metrics": metrics.to_json(), **untyped(run.info)})
-    else:
-        print_figures(metrics, title)
+        judged = {} if verdict is None else {"verdict": asdict(verdict)}
+        measured = {"metrics": metrics.to_json(), **judged, **untyped(run.info)}
+        print_json({"run": str(run.path), **measured})
+        return
+    print_figures(metrics, title)
+    if verdict is not None:
+        print_verdict(verdict)
+
+
+def print_verdict(verdict: Verdict) -> None:
+    """Print whether the model forgot, and what that rests on."""
+    say(f"Did the model forget? {verdict.answer}")
+    for reason in verdict.reasons:
+        say(reason)
 
 
 def print_figures(metrics: RunMetrics, title: str = "") -> None:

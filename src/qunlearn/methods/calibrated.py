@@ -15,7 +15,7 @@ from qunlearn.data import Split
 from qunlearn.data.draw import shuffled
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Findings, Job, method
-from qunlearn.methods.calibration import Aim, find_aim, judge
+from qunlearn.methods.calibration import Aim, calibration_of, find_aim
 from qunlearn.methods.projected import Batches, Orthogonal, ProjectedConfig, due
 from qunlearn.methods.temperature import expected_entropy, rescale_temperature
 from qunlearn.metrics import margin
@@ -121,8 +121,13 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
     factor = rescale_temperature(job.model, job.split, unseen, expected)
     forget, data = job.split.forget, job.split.data
     now = margin(predict(job.model, data, forget), data.labels[forget])
-    lowered = [name for name, value in usual.items() if getattr(config, name) < value]
-    return Findings(chosen, judge(aim, job.split, now, course, factor, lowered))
+    found = replace(
+        calibration_of(aim, job.split, now, course, factor),
+        lr=config.lr,
+        lowered=tuple(name for name, value in usual.items() if getattr(config, name) < value),
+        raised=tuple(name for name, value in usual.items() if getattr(config, name) > value),
+    )
+    return Findings(chosen, found)
 
 
 def never_seen(split: Split, named: str) -> Tensor:

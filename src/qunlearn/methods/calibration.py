@@ -26,11 +26,14 @@ DRAWS = 8
 MEMBERS = 500
 """How many retained samples, at most, a forgotten one is ranked among."""
 
-CLOSE = 0.02
-"""How near to its aim the mean confidence must come where chance leaves no more room."""
+CLOSE = 2.0
+"""Points that the mean confidence may be off its target where chance leaves no more room."""
 
 REST = 1 / 4
 """How much of the way may be left at most, however much room chance leaves: the aim is known."""
+
+FAR = 10.0
+"""Points that several samples may end below their target, however much room chance leaves."""
 
 UNKNOWN = 2
 """As many samples of which nothing is known count beside the unseen ones, which may be few."""
@@ -175,12 +178,15 @@ class WrongTargets:
     reached: float
 
 
+State = Literal["reached", "short", "too far", "little", "open"]
+"""Whether a target was reached; see `state_of`."""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """The target of a calibrated method, and what it reached.
 
     Attributes:
-        state: Whether the target was reached.
         target: The mean confidence in the true label that was aimed at, in percent.
         reached: The one that was reached, in percent.
         before: The one before forgetting, in percent.
@@ -190,14 +196,15 @@ class Calibration:
         unseen: How many unseen samples the target was estimated from.
         random: Whether the request is a random share, for which unseen samples are the right model.
         class_wise: Whether the request is for whole classes, and nothing else.
-        epochs: How many epochs it took.
-        reached_in_epoch: In which epoch the samples were at their target for the first time.
+        epochs: How many epochs it took; 0 if that is not known.
+        reached_in_epoch: In which epoch the samples were at or below target for the first time.
         logit_scale: What all logits were multiplied by, to restore the temperature.
-        lowered: Settings that were given, and are lower than the method's own choice.
+        lr: The learning rate; None if that is not known.
+        lowered: Settings that were given, and are below the method's own choice.
+        raised: Settings that were given, and are above the method's own choice.
         wrong: The samples whose target is a wrong prediction, if there are any.
     """
 
-    state: Literal["reached", "short", "too far"]
     target: float
     reached: float
     before: float
@@ -205,23 +212,64 @@ class Calibration:
     samples: int
     unseen: int
     random: bool
-    class_wise: bool
-    epochs: int
+    class_wise: bool = False
+    epochs: int = 0
     reached_in_epoch: int | None = None
     logit_scale: float = 1.0
+    lr: float | None = None
     lowered: tuple[str, ...] = ()
+    raised: tuple[str, ...] = ()
     wrong: WrongTargets | None = None
 
+    @property
+    def state(self) -> State:
+        """Whether the target was reached."""
+        return state_of(self.target, self.reached, self.before, self.chance, self.samples)
 
-def judge(
-    aim: Aim,
-    split: Split,
-    now: Tensor,
-    course: Sequence[float],
-    logit_scale: float,
-    lowered: Sequence[str] = (),
+    @property
+    def met(self) -> bool:
+        """Whether nothing speaks against it."""
+        return self.state not in ("short", "too far")
+
+
+def state_of(target: float, reached: float, before: float, chance: float, samples: int) -> State:
+    """Whether a target was reached, from mean confidences in percent.
+
+    Returns:
+        "reached"; "short"; "too far"; "little" if there was little to forget, since the samples
+        were hardly above their target; or "open": a single sample is far below its target, as a
+        single one that the network never saw may be.
+
+    >>> [state_of(75.0, reached, 98.0, 24.0, samples=10) for reached in (90.0, 78.0, 70.0, 62.0)]
+    ['short', 'reached', 'reached', 'too far']
+    >>> state_of(75.0, 62.0, 98.0, 60.0, samples=1)
+    'open'
+    """
+    above, way = reached - target, before - target
+    # No sample is taught: what was below its target before is not to be blamed on the method.
+    below = min(target, before) - reached
+    if above > max(CLOSE, min(chance, REST * way)):
+        return "short"
+    if below > max(CLOSE, chance if samples == 1 else min(chance, FAR)):
+        return "too far"
+    if way <= CLOSE:
+        return "little"
+    return "open" if below > FAR else "reached"
+
+
+def reached_in(course: Sequence[float]) -> int | None:
+    """In which epoch the samples were at or below their targets for the first time, if ever.
+
+    >>> reached_in([30.0, 1.5, 4.0]), reached_in([30.0, 9.0])
+    (2, None)
+    """
+    return next((i for i, above in enumerate(course, 1) if above <= CLOSE), None)
+
+
+def calibration_of(
+    aim: Aim, split: Split, now: Tensor, course: Sequence[float], logit_scale: float
 ) -> Calibration:
-    """Whether the target was reached, and how certain that is.
+    """What was aimed at and what was reached.
 
     Args:
         aim: The target.
@@ -229,33 +277,25 @@ def judge(
         now: The log-odds of the true label of the forgotten samples now.
         course: By how many points they were above their targets in each epoch.
         logit_scale: What the logits were multiplied by in the end.
-        lowered: Settings that were given, and are lower than the method's own choice.
     """
     margins = aim.margins[split.forget]
     wanted, confidence = margins.sigmoid(), now.sigmoid()
     few = 1 / len(confidence) + 1 / aim.unseen
-    # Of a class that is forgotten as a whole, it is certain what is to be left.
+    # In class-wise forgetting it is certain what is to be left.
     uncertain = float((margins > -torch.inf).double().mean())
-    chance = 1.96 * math.sqrt(uncertain * aim.variance * few)
-    excess = float(confidence.mean() - wanted.mean())
-    way = float(aim.before.mean() - wanted.mean())
-    # Where nothing is left to chance, some confidence still is: in class-wise forgetting, say.
-    short = excess > max(CLOSE, min(chance, REST * way))
     wrong = (margins < 0) & margins.isfinite()
     return Calibration(
-        state="short" if short else "too far" if -excess > max(CLOSE, chance) else "reached",
         target=100 * float(wanted.mean()),
         reached=100 * float(confidence.mean()),
         before=100 * float(aim.before.mean()),
-        chance=100 * chance,
+        chance=196 * math.sqrt(uncertain * aim.variance * few),
         samples=len(confidence),
         unseen=aim.unseen,
         random=aim.random,
         class_wise=not uncertain,
         epochs=len(course),
-        reached_in_epoch=next((i for i, a in enumerate(course, 1) if a <= 100 * CLOSE), None),
+        reached_in_epoch=reached_in(course),
         logit_scale=logit_scale,
-        lowered=tuple(lowered),
         wrong=WrongTargets(int(wrong.sum()), float(margins[wrong].mean()), float(now[wrong].mean()))
         if wrong.any()
         else None,

@@ -68,7 +68,10 @@ def alone(metrics: Scores, before: Scores, whole_class: bool = False) -> Verdict
         said = "there are too few samples to see whether anything is left."
         return Verdict("unsure", "Cannot be told", said, *told)
     if not any(gap > max(SMALLEST, slack) for _, gap, slack in gaps.values()):
-        said = "already before, the model treated these samples much like unseen ones."
+        said = "already before, the difference from unseen samples was within chance."
+        return Verdict("unsure", "Cannot be told", said, *told)
+    if any(gap > was / 2 for gap, was, slack in gaps.values() if was > max(SMALLEST, slack)):
+        said = "most of the difference to unseen samples is still there, if within chance."
         return Verdict("unsure", "Cannot be told", said, *told)
     said = "as far as this can tell, it treats the forgotten samples like unseen ones."
     return Verdict("yes", "Yes", said, *told)
@@ -118,7 +121,12 @@ def _without_class(metrics: Scores, before: Scores) -> Verdict:
 
 def _harm(metrics: Scores, before: Scores) -> str:
     """What was lost that should have been kept, against the model before; empty if little."""
-    fall, score = max((before.RA - metrics.RA, "RA"), (before.TA - metrics.TA, "TA"))
+    names = {"RA": "retain", "TA": "test"}
+    fall, score = max(
+        (before.parts[part].accuracy - metrics.parts[part].accuracy, name)
+        for name, part in names.items()
+        if part in metrics.parts and part in before.parts
+    )
     if fall <= 2 * HARM:
         return ""
     where = "the samples it should keep" if score == "RA" else "new samples"

@@ -12,16 +12,14 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods.names import made_by
 from qunlearn.metrics.gap import SCORES
-from qunlearn.metrics.membership import weakest_attack
 from qunlearn.parts import detail_words, part_name
-from qunlearn.report.alone import alone
 from qunlearn.report.audits import bits_section
 from qunlearn.report.bars import gap_bars, runtime_bars
-from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.drawing import Drawn
 from qunlearn.report.gather import check_writable, keep, outputs_after, outputs_before
 from qunlearn.report.heat import heat_map
 from qunlearn.report.html import Safe, counted, join, page, section, table, tag
+from qunlearn.report.judge import verdict_of
 from qunlearn.report.outputs import AFTER, BEFORE, RETRAIN, Outputs, confidence_panel, ranked_panel
 from qunlearn.report.sample import sample_panels
 from qunlearn.report.sections import (
@@ -43,7 +41,7 @@ from qunlearn.report.sections import (
     tiles,
 )
 from qunlearn.report.verdict import Verdict
-from qunlearn.report.words import declared_words, findings_words
+from qunlearn.report.words import findings_words
 from qunlearn.runs.data import split_of
 from qunlearn.runs.evaluate import labels_of, scores_of
 from qunlearn.runs.explain import conflict_of
@@ -81,7 +79,8 @@ def report_run(
     if retrain is not None:
         scores = scores_of(outputs_of(run, split), split, retrain.outputs)
         metrics = replace(metrics, **vars(scores), declared=declared(retrain.run))
-    verdict = verdict_of(metrics, split)
+    metrics = replace(metrics, whole_classes=split.whole_classes)
+    verdict = verdict_of(metrics)
     bars = _bars(run, metrics, retrain)
     sure, spread, one, words = _outputs(run, retrain, split, image)
     name = str(made_by(run.info.method, run.info.revision))
@@ -137,27 +136,6 @@ def retrain_of(reference: Path, run: Run, split: Split) -> Retrain:
             "were erased since; make it again."
         )
     return Retrain(other, outputs)
-
-
-def verdict_of(metrics: RunMetrics, split: Split) -> Verdict:
-    """The answer, by Retrain if it is there."""
-    assert metrics.before is not None
-    retrain = metrics.reference
-    if retrain is None:
-        return alone(metrics, metrics.before, whole_class=split.whole_classes)
-    verdict = beside_retrain(
-        Beside(
-            after=metrics.figures,
-            before=metrics.before.figures,
-            retrain=retrain.figures,
-            samples={part: scores.samples for part, scores in metrics.parts.items()},
-            gap=metrics.AG,
-            attack=weakest_attack([metrics.attack_accuracy, retrain.attack_accuracy]),
-        )
-    )
-    if metrics.declared is None:
-        return verdict
-    return replace(verdict, cautions=(declared_words(metrics.declared), *verdict.cautions))
 
 
 def _opening(run: Run, name: str, metrics: RunMetrics, split: Split, verdict: Verdict) -> Safe:
@@ -234,7 +212,7 @@ def _figures(metrics: RunMetrics) -> Safe:
 
 
 def _findings(metrics: RunMetrics) -> Safe:
-    """What is known beside the scores: the target and what was reached, copies, retired samples."""
+    """What is known beside the scores: copies, retired samples, a declared Retrain."""
     return join(*(tag("p", words) for words in findings_words(metrics)))
 
 

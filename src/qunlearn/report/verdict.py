@@ -27,6 +27,7 @@ class Verdict:
         headline: The rest of the sentence.
         reasons: What it rests on.
         cautions: How far it can be trusted.
+        met: False if a target was missed, that of this request or of an earlier one.
     """
 
     level: str
@@ -34,3 +35,12 @@ class Verdict:
     headline: str
     reasons: tuple[str, ...]
     cautions: tuple[str, ...] = (PROOF,)
+    met: bool = True
+
+    @property
+    def answer(self) -> str:
+        """The answer in a sentence."""
+        return f"{self.word}: {self.headline}"
+
+    def __str__(self) -> str:
+        return " ".join([self.answer, *self.reasons])

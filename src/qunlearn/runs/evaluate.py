@@ -118,4 +118,5 @@ def evaluate_run(
     model = load(path, factory) if model is None else model
     scores = evaluate(model, split, other, seed=seed, exact=exact, vector=vector)
     known = None if reference is None else declared(Run.open(reference))
-    return RunMetrics(**vars(scores), declared=known)
+    whole = split.last is not None and split.whole_classes
+    return RunMetrics(**vars(scores), declared=known, whole_classes=whole)

@@ -40,6 +40,7 @@ class RunMetrics(Scores):
 
     Attributes:
         before: The scores of the network before it forgot; None if it has forgotten nothing.
+        whole_classes: Whether nothing is retained of the classes that were to be forgotten.
         chosen: Settings that the method chose itself.
         calibration: The target that the method had, and what it reached.
         duplicates: Samples to forget that are retained under other ids too.
@@ -48,6 +49,7 @@ class RunMetrics(Scores):
     """
 
     before: Scores | None = None
+    whole_classes: bool = False
     chosen: Mapping[str, Any] = field(default_factory=dict)
     calibration: Calibration | None = None
     duplicates: Duplicates | None = None
@@ -59,6 +61,8 @@ class RunMetrics(Scores):
         written = super().to_json()
         if self.before is not None:
             written["before"] = self.before.to_json()
+        if self.whole_classes:
+            written["whole_classes"] = True
         if self.chosen:
             written["chosen"] = dict(self.chosen)
         for name in ("calibration", "duplicates", "request", "declared"):
@@ -90,8 +94,22 @@ def modernise(content: object) -> object:
             others = attacks if isinstance(attacks, dict) else {}
             scores["attacks"] = {REPORTED: scores["MIA"]} | others
     if isinstance(calibration := content.get("calibration"), dict):
-        content["calibration"] = {RENAMED.get(key, key): v for key, v in calibration.items()}
+        content["calibration"] = {**_before(content), **_renamed(calibration)}
     return content
+
+
+def _renamed(content: object) -> Any:
+    if not isinstance(content, dict):
+        return content
+    return {RENAMED.get(key, key): _renamed(value) for key, value in content.items()}
+
+
+def _before(content: dict[str, Any]) -> dict[str, float]:
+    """The mean confidence before forgetting, which the calibration itself did not always have."""
+    try:
+        return {"before": 100 * content["before"]["parts"]["forget"]["confidence"]}
+    except (LookupError, TypeError):
+        return {}
 
 
 def forgotten_metrics(
@@ -102,6 +120,7 @@ def forgotten_metrics(
     return RunMetrics(
         **vars(scores),
         before=before,
+        whole_classes=split.whole_classes,
         chosen=findings.chosen,
         calibration=findings.calibration,
         duplicates=Duplicates(copies) if copies else None,

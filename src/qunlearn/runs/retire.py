@@ -28,6 +28,7 @@ def retire_into(run: Run, origin: Run, model: nn.Module, split: Split, header: H
     metrics = RunMetrics(
         **vars(scores_of(logits, split)),
         before=then.before if outputs is None else scores_of(outputs, split),
+        whole_classes=then.whole_classes,
         calibration=then.calibration,
         duplicates=then.duplicates,
         request=split.outcome(),

@@ -1,0 +1,116 @@
+"""The one verdict on a run that has forgotten: the command line and the page both print it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from qunlearn.metrics import Scores
+from qunlearn.metrics.gap import half_width
+from qunlearn.metrics.membership import weakest_attack
+from qunlearn.parts import part_name
+from qunlearn.report.alone import alone
+from qunlearn.report.beside import Beside, beside_retrain
+from qunlearn.report.target import judged_by_target, target_words
+from qunlearn.report.verdict import HARM, Verdict
+from qunlearn.report.words import declared_words
+from qunlearn.runs.metrics import RunMetrics
+
+GENTLER = "A smaller learning rate forgets less: try half of it (--set lr=...), or fewer epochs."
+
+
+def verdict_of(metrics: RunMetrics) -> Verdict:
+    """The answer, from what was measured: by Retrain if it is there, else by the method's target.
+
+    Args:
+        metrics: A run's, with `before`; with `reference` if it was compared.
+    """
+    before, target = metrics.before, metrics.calibration
+    assert before is not None, "a run that has forgotten nothing gets no verdict"
+    if metrics.reference is not None:
+        verdict = _compared(metrics, before, metrics.reference)
+    else:
+        verdict = alone(metrics, before, whole_class=metrics.whole_classes)
+        verdict = judged_by_target(verdict, target) if target else verdict
+    if target:
+        reasons = (target_words(target), *verdict.reasons)
+        verdict = replace(verdict, met=target.met, reasons=reasons)
+    if verdict.level == "too-much" and verdict.met:
+        verdict = replace(verdict, reasons=(*verdict.reasons, GENTLER))
+    if back := resurfaced(metrics, before):
+        verdict = replace(verdict, met=False, reasons=(*map(str, back), *verdict.reasons))
+        if verdict.level in ("yes", "mostly", "unsure"):
+            headline = "the model knows samples again that an earlier request made it forget."
+            verdict = replace(verdict, level="no", word="Not cleanly", headline=headline)
+    return verdict
+
+
+def measured_again(
+    stored: RunMetrics, measured: RunMetrics, *, all_parts: bool = True
+) -> RunMetrics | None:
+    """A run's metrics with what was measured now, to judge it by; None if that cannot be.
+
+    Args:
+        stored: The run's metrics as it was made.
+        measured: What was measured now; samples that were erased since are missing.
+        all_parts: Whether the stored scores may stand for these.
+    """
+    if stored.before is None or not (all_parts or "forget" in measured.parts):
+        return None
+    own = {name: value for name, value in vars(measured).items() if value}
+    return replace(stored, **{**own, "parts": {**stored.parts, **measured.parts}})
+
+
+@dataclass(frozen=True)
+class Resurfaced:
+    """Samples of an earlier request that a later one has brought back.
+
+    Attributes:
+        part: Their part of the split.
+        before: The mean confidence in the true label before the last request, in percent.
+        now: The same now.
+    """
+
+    part: str
+    before: float
+    now: float
+
+    def __str__(self) -> str:
+        return (
+            f"Came back: on the samples {part_name(self.part)}, the mean confidence in the true "
+            f"label rose from {self.before:.1f} % to {self.now:.1f} % by the last request. "
+            "Forgetting both requests at once, from the run before the earlier one, avoids it."
+        )
+
+
+def resurfaced(metrics: Scores, before: Scores) -> list[Resurfaced]:
+    """The earlier requests whose samples came back, beyond chance and what unseen ones gained."""
+    now, then = metrics.parts, before.parts
+    other = "held_out" if "held_out" in now else "test"
+    if other not in now or other not in then:
+        return []
+    gained = max(0.0, 100 * (now[other].confidence - then[other].confidence))
+    found = []
+    for part, scores in now.items():
+        if not part.startswith("forget_") or part not in then:
+            continue
+        each = Resurfaced(part, 100 * then[part].confidence, 100 * scores.confidence)
+        chance = half_width(each.now, scores.samples)
+        if each.now - each.before - gained > max(HARM, chance):
+            found.append(each)
+    return found
+
+
+def _compared(metrics: RunMetrics, before: Scores, retrain: Scores) -> Verdict:
+    verdict = beside_retrain(
+        Beside(
+            after=metrics.figures,
+            before=before.figures,
+            retrain=retrain.figures,
+            samples={part: scores.samples for part, scores in metrics.parts.items()},
+            gap=metrics.AG,
+            attack=weakest_attack([metrics.attack_accuracy, retrain.attack_accuracy]),
+        )
+    )
+    if metrics.declared is None:
+        return verdict
+    return replace(verdict, cautions=(declared_words(metrics.declared), *verdict.cautions))

@@ -1,0 +1,115 @@
+"""Whether a calibrated method reached its target, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from qunlearn.methods.calibration import Calibration
+from qunlearn.report.html import counted
+from qunlearn.report.verdict import COARSE, Verdict
+
+
+def target_words(found: Calibration) -> str:
+    """Whether the target was reached, with the figures.
+
+    >>> print(target_words(Calibration(85.3, 86.0, 91.6, 1.1, 450, 5000, random=True, epochs=5,
+    ...                                reached_in_epoch=2, logit_scale=1.05)))
+    ... # doctest: +NORMALIZE_WHITESPACE
+    Target reached. Mean confidence in the true label on the forgotten samples: 86.0 %, target
+    85.3 ± 1.1 % (estimated from 5,000 unseen samples), before forgetting 91.6 %. First at or below
+    target in epoch 2 of 5. Logits were rescaled by 1.05 to restore the original temperature; no
+    prediction changes.
+    """
+    words = [_lead(found), _figures(found)]
+    if found.epochs and found.state != "little":
+        epoch = found.reached_in_epoch
+        when = f"epoch {epoch} of {found.epochs}" if epoch else "no epoch"
+        words.append(f"First at or below target in {when}.")
+    if found.logit_scale > 1.02:
+        words.append(
+            f"Logits were rescaled by {found.logit_scale:.2f} to restore the original temperature; "
+            "no prediction changes."
+        )
+    if not found.random and not found.class_wise:
+        words.append("The request is no random share; unseen samples are the best model there is.")
+    return " ".join(words)
+
+
+def _lead(found: Calibration) -> str:
+    above, remedy = found.reached - found.target, _remedy(found)
+    return {
+        "reached": "Target reached.",
+        "short": f"Target not reached: {above:.1f} points above it; {remedy}.",
+        "too far": f"Target overshot: {-above:.1f} points below it; {remedy}.",
+        "little": "There was little to forget.",
+        "open": f"The sample is {-above:.1f} points below its target; a single sample cannot show "
+        "whether that is too far.",
+    }[found.state]
+
+
+def _figures(found: Calibration) -> str:
+    target = (
+        "0 %, for nothing of the class is retained"
+        if found.class_wise
+        else f"{found.target:.1f} ± {found.chance:.1f} % (estimated from "
+        f"{counted(found.unseen, 'unseen sample')})"
+    )
+    return (
+        f"Mean confidence in the true label on the forgotten samples: {found.reached:.1f} %, "
+        f"target {target}, before forgetting {found.before:.1f} %."
+    )
+
+
+def _remedy(found: Calibration) -> str:
+    """What to do if the target was missed."""
+    if found.state == "too far":
+        if "lr" in found.raised or not found.lr:
+            return "leave lr out"
+        return f"try --set lr={found.lr / 2:g}"
+    if found.lowered:
+        return f"leave {' and '.join(found.lowered)} out"
+    # Samples that reached it and were lost again are so in any number of epochs.
+    if found.reached_in_epoch or not found.epochs:
+        return "use --method retrain"
+    return f"try --epochs {3 * found.epochs}"
+
+
+def judged_by_target(verdict: Verdict, found: Calibration) -> Verdict:
+    """The verdict on a network, where there is no Retrain to decide it."""
+    if verdict.level == "damaged":
+        return verdict
+    above, remedy = found.reached - found.target, _remedy(found)
+    level, word, headline = verdict.level, verdict.word, verdict.headline
+    if found.state == "short":
+        level, word = "no", "Only in part" if above < (found.before - found.target) / 2 else "No"
+        headline = (
+            f"it is still {above:.1f} points more confident on the forgotten samples than it "
+            f"should be; {remedy}."
+        )
+    elif found.state == "too far":
+        level, word = "too-much", "Too much"
+        headline = (
+            f"it is {-above:.1f} points less confident on the forgotten samples than on unseen "
+            f"ones, which can give them away; {remedy}."
+        )
+    elif found.class_wise:
+        pass
+    elif found.state == "little":
+        level, word = "unsure", "Cannot be told"
+        headline = "already before, the model treated these samples much like unseen ones."
+    elif found.samples == 1:
+        level, word = "unsure", "Cannot be told"
+        headline = "the model may well never have seen the sample, but one sample shows little."
+    elif found.chance > COARSE:
+        level, word = "unsure", "Cannot be told"
+        headline = (
+            "the target is reached, but with so few samples it may itself be off by "
+            f"{found.chance:.0f} points."
+        )
+    else:
+        level, word = "yes", "Yes"
+        headline = (
+            "the target is reached, and as far as this can tell the model treats the forgotten "
+            "samples like unseen ones."
+        )
+    return replace(verdict, level=level, word=word, headline=headline)
