@@ -128,8 +128,15 @@ def test_without_retrain_new_samples_are_the_mark():
 def test_an_attack_that_guesses_recognises_nobody():
     then, now = {"FA": 70.0, "MIA": 40.0, "TA": 70.0}, {"FA": 70.0, "MIA": 10.0, "TA": 70.0}
     retrain = {"FA": 70.0, "MIA": 42.0, "TA": 70.0, "attack_accuracy": 70.0}
-    for accuracy, expected in ((70.0, {"FA": 0.0, "MIA": 30.0}), (52.0, {"FA": 0.0})):
+    told, guessed = {"FA": 0.0, "MIA": 30.0}, {"FA": 0.0}
+    for accuracy, samples, expected in (
+        (70.0, 500, told),
+        (52.0, 500, guessed),
+        (60.0, 500, told),
+        (60.0, 30, guessed),
+    ):
         found = {
+            "attack_samples": samples,
             "trained": then,
             "rows": {"8": now | {"attack_accuracy": accuracy}},
             "reference": {"rows": {"8": retrain}},

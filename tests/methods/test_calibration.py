@@ -18,6 +18,7 @@ from qunlearn.errors import UserError
 from qunlearn.methods import Job, calibrated, calibration, forget
 from qunlearn.methods.calibrated import (
     BELOW,
+    FEWEST,
     LEAST,
     LR,
     ONE_TURN,
@@ -379,9 +380,13 @@ def test_classes_that_are_gone_show_nothing_to_later_requests(digits):
         for part in ("held_out", "test"):
             rows = getattr(split, part)
             assert torch.equal(never_seen(split, part), rows[labels[rows] != 3])
-    few = replace(gone, held_out=gone.held_out[labels[gone.held_out] == 3])
-    with pytest.raises(UserError, match="'held_out' has 0 of retained classes"):
-        never_seen(few, "held_out")
+    of_class = labels[gone.test] == 3
+    assert of_class.sum() >= FEWEST
+    for count in (0, 1, FEWEST - 1):  # those of the class that is gone do not count
+        rows = torch.cat([gone.test[of_class], gone.test[~of_class][:count]])
+        few = replace(gone, held_out=rows, test=gone.test[of_class])
+        with pytest.raises(UserError, match=f"'held_out' has {count} of .*; use --method oeu, or"):
+            never_seen(few, "held_out")
 
 
 def test_without_unseen_samples_the_remedy_is_said(trained, digits):

@@ -24,7 +24,8 @@ from qunlearn.metrics import (
     tpr_at_fpr,
     true_confidence,
 )
-from qunlearn.metrics.membership import attack, draw, vector_efficacy
+from qunlearn.metrics.gap import half_width
+from qunlearn.metrics.membership import attack, draw, least_accuracy, vector_efficacy
 from qunlearn.metrics.scores import attack_samples
 from qunlearn.metrics.svm import kernel_features
 
@@ -278,3 +279,29 @@ def test_an_attack_says_how_often_it_is_right(exact):
     other = torch.where(torch.arange(100) < 20, 0.9, 0.1)
     assert attack(member, other, other, exact=exact) == (80.0, 90.0)
     assert attack(member, member, other, exact=exact).accuracy == 50.0
+
+
+@pytest.mark.parametrize("samples", [10, 30, 100, 300])
+def test_an_attack_with_nothing_to_learn_seldom_passes_for_one_that_did(samples):
+    """55 % alone would be passed by four in five of such attacks on 10 samples."""
+    chance = np.random.default_rng(samples)
+
+    def accuracy(shift):
+        scores = (sigmoid(chance.normal(mean, 3, samples)) for mean in (4, 4 - shift, 4))
+        return attack(*map(torch.from_numpy, scores)).accuracy
+
+    least = least_accuracy(samples)
+    assert sum(accuracy(0) >= least for _ in range(200)) <= 10  # 5 %
+    assert all(accuracy(12) >= least for _ in range(20))
+
+
+@given(st.integers(1, 3000), st.floats(0, 1))
+def test_the_reach_of_chance_is_the_farther_end_of_wilsons_interval(samples, share):
+    right = round(share * samples)
+    p, z = right / samples, 1.959964
+    # Wilson (1927): the shares q for which |p - q| is z standard deviations √(q (1 - q) / n).
+    middle = (p + z**2 / (2 * samples)) / (1 + z**2 / samples)
+    root = math.sqrt(p * (1 - p) / samples + z**2 / (4 * samples**2))
+    ends = [middle + sign * z * root / (1 + z**2 / samples) for sign in (-1, 1)]
+    expected = 100 * max(abs(end - p) for end in ends)
+    assert half_width(100 * p, samples) == pytest.approx(expected, abs=1e-3)

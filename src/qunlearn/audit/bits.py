@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.metrics.gap import SCORES, average_gap, half_width
-from qunlearn.metrics.membership import WEAK, weakest_attack
+from qunlearn.metrics.membership import least_accuracy, weakest_attack
 from qunlearn.quant import Quantizer, QuantSpec, families
 from qunlearn.quant.convert import edge_layers
 from qunlearn.quant.layers import QuantLayer
@@ -61,7 +61,8 @@ def audit_bits(
     Returns:
         `changed`: in percent, how many codes forgetting changed, of all weights (`all`) and of each
         of the `layers`; None if the run before is not at hand. `trained` and `rows`: FA, RA, TA and
-        MIA with the trained bits, and by width; `reference` the same of Retrain, with AG in the
+        MIA with the trained bits, and by width; `attack_samples`: how many retained, and as many
+        test samples MIA's attack learned from; `reference` the same of Retrain, with AG in the
         rows then. `verdict`: one sentence; `declared`: another, if Retrain was not made here.
     """
     run = Run.open(path)
@@ -97,6 +98,7 @@ def audit_bits(
         "changed": None if origin is None else changed_codes(load(origin.path, factory), model),
         "trained": {name: run.metrics[name] for name in SCORES},
         "rows": by_width(model, quant, split, bits),
+        "attack_samples": min(len(split.retain), len(split.test)),
     }
     if reference is not None:
         mark = {
@@ -215,7 +217,8 @@ def recovered(found: Mapping[str, Any], width: str) -> Row:
         return {"FA": rise - max(0.0, now["TA"] - then["TA"])}
     retrain = found["reference"]["rows"][width]
     back = {"FA": min(rise, now["FA"] - retrain["FA"])}
-    if (weakest_attack([now, retrain]) or 100) >= WEAK:  # a weaker attack only guesses
+    accuracy = weakest_attack([now, retrain])
+    if accuracy is None or accuracy >= least_accuracy(found["attack_samples"]):
         back["MIA"] = min(then["MIA"], retrain["MIA"]) - now["MIA"]
     return back
 
