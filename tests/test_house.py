@@ -11,7 +11,7 @@ import qunlearn
 ROOT = Path(qunlearn.__file__).parent
 ORDER = (
     *("store", "quant", "models", "data", "gradients", "metrics", "training", "methods", "runs"),
-    *("export", "audit", "study", "report", "cli"),
+    *("export", "audit", "study", "report", "cli", "testing"),
 )
 
 
@@ -54,6 +54,8 @@ ALLOWED = {
     ("quant/fuse.py", "TemporaryDirectory"),  # the compiler's, which is gone after
     ("quant/fuse.py", "TemporaryFile"),  # what the compiler says, in there
     ("training/devices.py", "TemporaryDirectory"),  # where processes meet, likewise
+    ("testing/methods.py", "TemporaryDirectory"),  # a checkpoint, likewise
+    ("testing/sources.py", "TemporaryDirectory"),  # a cache, likewise
     ("cli/main.py", "open"),  # the null device
     ("demo.py", "savez"),  # into memory
 }
