@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
 
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, calibrate, families, quantize
 from qunlearn.testing.tensors import copied, difference, without_gradient
 
-SHAPES = ((1, 8, 2), (3, 32, 10), (3, 64, 200))
-"""Channels, pixels along a side and classes of the images that a model must take."""
+SIZES = (8, 32, 64)
+"""Pixels along a side of the images that a model must take."""
 
 
 def check_model(name: str) -> None:
@@ -30,9 +32,10 @@ def check_model(name: str) -> None:
         >>> check_model("cnn")
     """
     who = f"Model {name!r}"
-    for channels, size, classes in SHAPES:
-        spec = ModelSpec(name, classes, channels, size, 0.125)
-        logits = spec.build(0).eval()(torch.randn(2, channels, size, size))
+    for size, (channels, classes, width) in product(SIZES, ((1, 2, 0.125), (3, 200, 0.25))):
+        model = ModelSpec(name, classes, channels, size, width).build(0)
+        chance = torch.Generator().manual_seed(0)
+        logits = model(torch.rand(2, channels, size, size, generator=chance))
         assert logits.shape == (2, classes), (
             f"{who} answers two images of {channels}×{size}×{size} with {tuple(logits.shape)}, not "
             f"with {classes} logits each."

@@ -24,6 +24,8 @@ STARTS: tuple[tuple[int, Initialisation], ...] = (
 )
 """The bits and the ways to start that are tried."""
 
+HALF = (torch.float16, torch.bfloat16)
+
 NEARLY = 1e-4
 """How far from its grid a value may lie, in steps: it may be computed in another order."""
 
@@ -52,10 +54,13 @@ def check_quantizer(quantizer: str | Family) -> None:
     for what, x in _tensors():
         for per_channel in (False, True):
             made = partial(_for_weight, family, x, per_channel)
-            kind = f"weights{' per channel' if per_channel else ''}, {what}"
-            _check(f"The quantizer of {kind},", made, x)
+            who = f"The quantizer of weights{' per channel' if per_channel else ''}, {what},"
+            _check(who, made, x)
             if x.any():
-                _check_stretch(f"The quantizer of {kind},", made(4, "published"), x)
+                _check_stretch(who, made(4, "published"), x)
+            for dtype in HALF:  # of a network that is in half precision itself
+                own = partial(_for_weight, family, x.to(dtype), per_channel)
+                _check_half(who, own, x, dtype)
         _check(f"The quantizer of inputs, {what},", family.activations, x, is_input=True)
     if isinstance(quantizer, str):
         _check_network(quantizer)
@@ -94,7 +99,8 @@ def _check(who: str, make: Make, x: Tensor, is_input: bool = False) -> None:
             _check_grid(f"{who} its parameters moved by {size:g},", moved, x, is_input)
         _check_state(who, quantizer, make(bits, init), x)
     _check_sizes(who, quantizer)
-    _check_half(who, make, x)
+    for dtype in HALF:
+        _check_half(who, make, x, dtype)
     if is_input:
         empty, fresh = x[:0], make(4, "published")
         assert fresh(empty).shape == empty.shape, f"{who} changes the shape of an empty batch."
@@ -169,15 +175,17 @@ def _check_sizes(who: str, quantizer: Quantizer) -> None:
     assert not unknown, f"{who} wants weight decay on {sorted(unknown)}, which it has not."
 
 
-def _check_half(who: str, make: Make, x: Tensor) -> None:
-    if float(x.abs().max()) > 100:  # float16 ends at 65,504
+def _check_half(who: str, make: Make, x: Tensor, dtype: torch.dtype) -> None:
+    if not 0.01 < float(x.abs().max()) < 100:  # what float16 can hold, and with all its digits
         return
-    for dtype in (torch.float16, torch.bfloat16):
-        half = x.to(dtype).requires_grad_()
-        output = make(8, "published")(half)
-        assert output.dtype == dtype, f"{who} turns {dtype} into {output.dtype}."
-        (gradient,) = torch.autograd.grad(output.sum(), half)
-        assert gradient.dtype == dtype, f"{who} hands {gradient.dtype} back to {dtype}."
+    half = x.to(dtype).requires_grad_()
+    exact, quantizer = make(8, "published").float(), make(8, "published")
+    output, expected = quantizer(half), exact(half.detach().float())
+    assert output.dtype == dtype, f"{who} turns {dtype} into {output.dtype}."
+    off = ((output - expected).abs() / exact.grid(half.float()).scale).max()
+    assert off <= 2, f"{who} is {off:.1f} steps off in {dtype}."
+    (gradient,) = torch.autograd.grad(output.sum(), half)
+    assert gradient.dtype == dtype, f"{who} hands {gradient.dtype} back to {dtype}."
 
 
 @torch.no_grad()
