@@ -93,7 +93,13 @@ def writes(path: Path) -> set[str]:
         for alias in node.names
         if alias.name in WRITERS
     }
-    return {name for call in calls if (name := written_by(call))} | imported
+    handed_on = {  # to map, say, which calls it
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        if node.attr in WRITERS and ast.unparse(node.value).split(".")[-1] in FROM
+    }
+    return {name for call in calls if (name := written_by(call))} | imported | handed_on
 
 
 def test_only_the_store_writes():
@@ -114,7 +120,14 @@ def test_only_the_store_writes():
         *("path.write_text(a)", "path.write_bytes(a)", "open(a, 'w')", "path.open('ab')"),
         *("path.open(mode='x')", "open(a, 'r+')", "os.open(a, os.O_WRONLY)"),
         *("os.open(a, os.O_RDWR | os.O_CREAT, 0o600, dir_fd=b)", "from shutil import rmtree"),
-        *("tempfile.mkdtemp()", "shutil.copyfile(a, b)", "np.savez(a)"),
+        *("tempfile.mkdtemp()", "shutil.copyfile(a, b)", "np.savez(a)", "from os import unlink"),
+        *(
+            "Path.unlink(a)",
+            "map(Path.unlink, a)",
+            "pathlib.Path(a).unlink()",
+            "[*map(os.remove, a)]",
+        ),
+        *("self.path.unlink()", "paths[0].unlink()", "exit.callback(shutil.rmtree, a)"),
     ],
 )
 def test_what_writes_is_seen(tmp_path, code):

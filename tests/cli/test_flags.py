@@ -11,6 +11,6 @@ def test_commands_and_flags_are_those_that_were_decided_on():
     now, decided = runpy.run_path(str(TOOL))["listed"](), LIST.read_text().splitlines()
     added, removed = (sorted({*a} - {*b}) for a, b in ((now, decided), (decided, now)))
     assert now == decided, (
-        f"added: {added}, removed: {removed}; if that is meant, run `.venv/bin/python tools/flags.py "
-        "> tests/cli/flags.txt`, and put it into CHANGELOG.md."
+        f"added: {added}, removed: {removed}; if that is meant, put it into CHANGELOG.md and run "
+        "`.venv/bin/python tools/flags.py > tests/cli/flags.txt`."
     )
