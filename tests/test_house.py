@@ -166,7 +166,8 @@ PRINTING = {"cli/output.py", "training/progress.py"}
 def prints(node: ast.AST) -> bool:
     """Whether a piece of code writes to the terminal by itself."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return node.func.id in ("print", "Console")
+        to_memory = "file=io.StringIO()" in map(ast.unparse, node.keywords)
+        return node.func.id == "print" or (node.func.id == "Console" and not to_memory)
     if not isinstance(node, ast.Attribute):
         return False
     written = ast.unparse(node)
