@@ -40,3 +40,15 @@ def test_the_page_on_data_has_a_program_that_runs(capsys):
     told = capsys.readouterr().out
     assert "100 images of 1×8×8 (20 test), 10 classes; mean 0.5, std 0.25; crop 1)" in told
     assert "forget 4" in told
+
+
+def test_the_page_on_quantizers_has_one_that_passes_the_conformance_kit():
+    from qunlearn.quant import families
+
+    text = (ROOT / "docs" / "quantizers.md").read_text()
+    *_, program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    try:
+        exec(program, {})
+        assert "absmax" in families
+    finally:
+        families.drop("absmax")

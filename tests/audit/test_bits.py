@@ -98,7 +98,7 @@ def scored(fa, mia, ra=99.0, ta=70.0):
 def audit(trained, row, retrain=None, retrains=None, samples=450, width="8"):
     """An audit of one width, beside a Retrain with its trained bits and at that width."""
     reference = None if retrain is None else Widths(retrain, {width: retrains or retrain})
-    return BitsAudit(trained, {width: row}, samples, reference=reference)
+    return BitsAudit(trained, {width: row}, samples, 500, reference=reference)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,15 @@ def test_without_retrain_new_samples_are_the_reference():
 def test_an_attack_that_guesses_recognises_nobody():
     then, now = scored(70.0, 40.0), scored(70.0, 10.0)
     retrain = replace(scored(70.0, 42.0), attack_accuracy=70.0)
-    for accuracy, expected in ((70.0, {"FA": 0.0, "MIA": 30.0}), (52.0, {"FA": 0.0})):
+    returned, guessed = {"FA": 0.0, "MIA": 30.0}, {"FA": 0.0}
+    for accuracy, samples, expected in (
+        (70.0, 500, returned),
+        (52.0, 500, guessed),
+        (60.0, 500, returned),
+        (60.0, 30, guessed),
+    ):
         found = audit(then, replace(now, attack_accuracy=accuracy), retrain)
+        found = replace(found, attack_samples=samples)
         assert recovered(found, "8") == expected
 
 

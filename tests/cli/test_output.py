@@ -13,7 +13,7 @@ from sealed import seal
 
 from qunlearn.characters import UNSAFE
 from qunlearn.cli import main
-from qunlearn.cli.output import print_json, print_table, say, say_error
+from qunlearn.cli.output import print_json, print_scores, print_table, say, say_error
 from qunlearn.errors import UserError
 
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\u2066\r"
@@ -96,3 +96,14 @@ def test_a_received_run(qunlearn, run_folder, tmp_path):
         for more in ((), ("--json",)):
             _, out, err = qunlearn(*words, *more)
             assert not UNSAFE.search(out + err), words
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "samples", "weak"),
+    [(56.0, 5000, False), (54.0, 5000, True), (66.0, 30, True), (68.0, 30, False)],
+)
+def test_an_attack_that_may_be_guessing_is_called_so(accuracy, samples, weak, capsys):
+    parts = {"retain": {"samples": 9000}, "test": {"samples": samples}}
+    figures = dict.fromkeys(("FA", "RA", "TA", "MIA"), 50.0)
+    print_scores({**figures, "parts": parts, "attack_accuracy": accuracy})
+    assert (f"is right on {accuracy:.1f} % of trained" in capsys.readouterr().out) == weak

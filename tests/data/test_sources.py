@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from data.toy_files import picture, write_cifar10, write_svhn
+from data.toy_files import picture, write_cifar10, write_cifar100, write_svhn
 from PIL import Image
 
 from qunlearn.data import Augmentation, Data, load_dataset, sources
@@ -56,9 +56,7 @@ def test_cifar10(tmp_path, below):
 
 @pytest.mark.usefixtures("few")
 def test_cifar100_has_fine_labels_and_coarse_metadata(tmp_path):
-    for name, first in (("train.bin", 0), ("test.bin", 3)):
-        records = [bytes([k + first, 90 + k + first]) + bytes([k]) * 3072 for k in range(3)]
-        (tmp_path / name).write_bytes(b"".join(records))
+    write_cifar100(tmp_path, names=False)
     for file, mark, count in (("coarse", "c", 20), ("fine", "f", 100)):
         with pytest.raises(UserError, match=rf"{file}_label_names.txt' .* is missing; unpack"):
             load_dataset("cifar100", data_dir=tmp_path)

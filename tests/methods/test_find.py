@@ -18,13 +18,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 @pytest.fixture
 def neggrad(tmp_path, monkeypatch):
     """The file that the page shows, as a module that can be imported."""
-    own, loop = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    own, check, loop = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(own.splitlines()) <= 30
     (tmp_path / "neggrad.py").write_text(own)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     kept = dict(methods._entries)
-    yield loop
+    yield check, loop
     methods._entries.clear()
     methods._entries.update(kept)
     sys.modules.pop("neggrad", None)
@@ -41,8 +41,12 @@ def test_the_pages_own_method_runs(neggrad, trained, asked):
     )
 
 
+def test_the_pages_own_method_passes_the_conformance_kit(neggrad):
+    exec(neggrad[0], {})
+
+
 def test_the_pages_own_loop_runs(neggrad):
-    exec(neggrad, {})
+    exec(neggrad[1], {})
 
 
 def offer(monkeypatch, *entries):

@@ -25,28 +25,47 @@ def test_negative_entropy_is_the_definition():
     assert negative_entropy(logits).item() == pytest.approx(sum(map(float, expected)) / 3)
 
 
-def test_two_steps_are_those_of_a_hand_written_loop(asked):
-    """Full precision without BatchNorm; the batches' order is the loaders'."""
+LAYERS, TOGETHER = (slice(0, 2), slice(2, 4)), (slice(0, 4),)
+ABLATIONS = {  # the settings, the projection's strength, its groups, and whether entropy is raised
+    "whole": ({}, 1.0, LAYERS, True),
+    "w/o GOP": ({"alpha": 0}, 0.0, LAYERS, True),
+    "GOP_global": ({"granularity": "global"}, 1.0, TOGETHER, True),
+    "w/o EGU": ({"forget_loss": "random-label"}, 1.0, LAYERS, False),
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "alpha", "groups", "entropy"), ABLATIONS.values(), ids=ABLATIONS
+)
+def test_two_steps_are_those_of_a_hand_written_loop(asked, settings, alpha, groups, entropy):
+    """Full precision without BatchNorm; the batches' order is the loaders', as are wrong labels."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
     twin = copy.deepcopy(model)
-    result = forget(model, asked, "oeu", epochs=1, batch_size=100, lr=0.1)
+    fixed = {"epochs": 1, "batch_size": 100, "lr": 0.1}
+    result = forget(model, asked, "oeu", **fixed, **settings)
 
     optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     forget_loader = Loader(asked.data, asked.forget, 100, stream="forget")
     retain_loader = Loader(asked.data, asked.retain, 100)
     assert (len(forget_loader), len(retain_loader)) == (1, 2)
+    job = Job(twin, asked, make_fabric(ComputeConfig()))
+    wrong = OrthogonalEntropy(job, OeuConfig(**fixed, **settings), twin).wrong_labels
     for step in range(2):
         optimizer.param_groups[0]["lr"] = [0.1, 0.05][step]
         f, r = forget_loader.batch(step, 0), retain_loader.batch(0, step)
-        p = twin(f.images).softmax(1)
+        logits = twin(f.images)
+        p = logits.softmax(1)
+        loss = (p * p.log()).sum(1).mean()
+        if not entropy:
+            loss = cross_entropy(logits, wrong(step)[f.index])
         parameters = list(twin.parameters())
-        g_f = torch.autograd.grad((p * p.log()).sum(1).mean(), parameters)
+        g_f = torch.autograd.grad(loss, parameters)
         g_r = torch.autograd.grad(cross_entropy(twin(r.images), r.labels), parameters)
-        for layer in (slice(0, 2), slice(2, 4)):
-            a, b = (torch.cat([g.flatten() for g in gs[layer]]) for gs in (g_f, g_r))
-            share = a.dot(b) / b.dot(b)
-            for parameter, gf, gr in zip(parameters[layer], g_f[layer], g_r[layer], strict=True):
+        for group in groups:
+            a, b = (torch.cat([g.flatten() for g in gs[group]]) for gs in (g_f, g_r))
+            share = alpha * a.dot(b) / b.dot(b)
+            for parameter, gf, gr in zip(parameters[group], g_f[group], g_r[group], strict=True):
                 parameter.grad = gf - share * gr + gr
         optimizer.step()
     for a, b in zip(result.model.parameters(), twin.parameters(), strict=True):

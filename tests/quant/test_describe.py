@@ -101,3 +101,9 @@ def test_a_model_without_parameters_can_be_described() -> None:
 def test_a_model_that_is_a_layer_itself() -> None:
     found = describe(quantize(nn.Linear(4, 2), QuantSpec(first_last_bits=2)))
     assert [(r.name, r.bytes) for r in found.layers] == [("(root)", 2 + 8 + 4)]
+
+
+def test_names_are_shown_as_they_are() -> None:
+    network = nn.Sequential()
+    network.add_module("[b]x:smile:" + 200 * "y", nn.Linear(2, 2))
+    assert "[b]x:smile:" + 200 * "y" + "  Linear" in str(describe(network))

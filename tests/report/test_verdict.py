@@ -17,8 +17,8 @@ from qunlearn.store.typed import typed
 from qunlearn.study.table import read_table
 
 
-def beside(values, samples=4_500, **more):
-    parts = {"forget": samples, "retain": 40_000, "test": 10_000}
+def beside(values, samples=4_500, test=10_000, **more):
+    parts = {"forget": samples, "retain": 40_000, "test": test}
     gap = average_gap(values, RETRAIN)
     return beside_retrain(Beside(values, BEFORE, RETRAIN, parts, gap, **more))
 
@@ -150,6 +150,9 @@ def test_an_attack_that_guesses_decides_nothing():
     assert verdict.word == "Cannot be told"
     assert any("51.0 %" in caution for caution in verdict.cautions)
     assert beside({**RETRAIN, "FA": 93.0}, attack=51.0).word == "No"  # FA is no attack
+    few = beside(shown, attack=60.0, test=30)  # which 30 samples give to guessing, too
+    assert few.word == "Cannot be told"
+    assert any("may be right on 67.5 %" in caution for caution in few.cautions)
 
 
 def calibrated(reached, samples=4_500, **more):

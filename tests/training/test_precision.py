@@ -46,11 +46,31 @@ def test_full_precision_needs_no_trial(monkeypatch):
     precision.check(ComputeConfig(), "cpu")
 
 
-def test_the_trial_is_a_real_training_step():
-    """In float32, which every machine can do, so that the program itself is tested."""
-    code = precision.PROBE
-    done = subprocess.run([sys.executable, "-c", code, "cpu", "float32"], capture_output=True)
-    assert done.returncode == 0, done.stderr
+BEFORE = """
+import contextlib, torch
+asked, layouts, convolve = [], [], torch.nn.Conv2d.forward
+def forward(layer, x):
+    layouts.append((asked[-1], x.is_contiguous(memory_format=torch.channels_last)))
+    return FACTOR * convolve(layer, x)
+torch.nn.Conv2d.forward = forward
+torch.autocast = lambda *a, **k: asked.append((*a, *k.values())) or contextlib.nullcontext()
+"""
+AFTER = """
+assert layouts == [(("cpu", torch.bfloat16), last) for last in (False, True)], layouts
+assert len(list(net.parameters())) == 6
+assert all(p.grad.any() for p in net.parameters())
+"""
+
+
+@pytest.mark.parametrize(("factor", "works"), [("1", True), ("float('nan')", False)])
+def test_the_trial_is_a_real_training_step(factor, works):
+    """In the precision asked for, in both layouts; autocast itself is left out, for any machine."""
+    program = BEFORE.replace("FACTOR", factor) + precision.PROBE + AFTER * works
+    done = subprocess.run(
+        [sys.executable, "-c", program, "cpu", "bfloat16"], capture_output=True, text=True
+    )
+    assert (done.returncode == 0) == works, done.stderr
+    assert works or "AssertionError" in done.stderr
 
 
 @pytest.mark.parametrize(

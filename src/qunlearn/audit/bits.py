@@ -21,7 +21,7 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.metrics import Scores
 from qunlearn.metrics.gap import SCORES, average_gap, half_width
-from qunlearn.metrics.membership import WEAK, weakest_attack
+from qunlearn.metrics.membership import least_accuracy, weakest_attack
 from qunlearn.quant import Quantizer, QuantSpec, families
 from qunlearn.quant.convert import edge_layers
 from qunlearn.quant.layers import QuantLayer
@@ -114,12 +114,14 @@ class BitsAudit(Widths):
 
     Attributes:
         samples: How many samples were forgotten.
+        attack_samples: How many retained, and as many test samples, MIA's attack learned from.
         changed: How many codes forgetting changed; None if the run before is not at hand.
         reference: Retrain, treated the same.
         declared: What is known of a Retrain that was trained elsewhere.
     """
 
     samples: int
+    attack_samples: int
     changed: ChangedCodes | None = None
     reference: Widths | None = None
     declared: Declared | None = None
@@ -188,6 +190,7 @@ def audit_bits(
         BitScores.of(metrics_of(run)),
         by_width(model, quant, split, bits),
         len(split.forget),
+        min(len(split.retain), len(split.test)),
         None if origin is None else changed_codes(load(origin.path, factory), model),
     )
     if reference is not None:
@@ -205,7 +208,9 @@ def bits_audit_of(run: Run) -> BitsAudit | None:
     if content is None:
         return None
     if isinstance(content, dict) and "samples" not in content:  # as earlier versions wrote it
-        content["samples"] = metrics_of(run).parts["forget"].samples
+        parts = {name: part.samples for name, part in metrics_of(run).parts.items()}
+        attacked = min(parts.get("retain", 0), parts.get("test", 0))
+        content |= {"samples": parts.get("forget", 0), "attack_samples": attacked}
     return typed(BitsAudit, content, run.path / AUDIT)
 
 
@@ -301,7 +306,7 @@ def recovered(audit: BitsAudit, width: str) -> dict[str, float]:
         return {"FA": rise - max(0.0, now.TA - then.TA)}
     retrain = audit.reference.rows[width]
     back = {"FA": min(rise, now.FA - retrain.FA)}
-    # A weaker attack only guesses.
-    if (weakest_attack([now.attack_accuracy, retrain.attack_accuracy]) or 100) >= WEAK:
+    accuracy = weakest_attack([now.attack_accuracy, retrain.attack_accuracy])
+    if accuracy is None or accuracy >= least_accuracy(audit.attack_samples):
         back["MIA"] = min(then.MIA, retrain.MIA) - now.MIA
     return back

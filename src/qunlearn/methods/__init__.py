@@ -6,10 +6,13 @@ from qunlearn.methods.base import Job, Method, MethodConfig, Range, SgdConfig, m
 from qunlearn.methods.find import all_methods, find_method
 from qunlearn.methods.forget import Forgotten, forget
 from qunlearn.methods.losses import negative_entropy
+from qunlearn.training.config import Epochs, LearningRate
 
 __all__ = [
+    "Epochs",
     "Forgotten",
     "Job",
+    "LearningRate",
     "Method",
     "MethodConfig",
     "Range",

@@ -135,27 +135,27 @@ def never_seen(split: Split, named: str) -> Tensor:
 
     Those of a class that is forgotten as a whole, now or before, show nothing.
     """
-    rows, useful = _unseen(split, named)
-    if len(rows) >= FEWEST and len(useful):
-        return useful
-    others = [way for way in ("held_out", "test:0.2", "test") if len(_unseen(split, way)[1])]
-    better = [f"--set unseen={way}" for way in others if len(_unseen(split, way)[0]) >= FEWEST]
+    rows = _unseen(split, named)
+    if len(rows) >= FEWEST:
+        return rows
+    ways = ("held_out", "test:0.2", "test")
+    better = [f"--set unseen={way}" for way in ways if len(_unseen(split, way)) >= FEWEST]
     raise UserError(
         f"It takes {FEWEST} unseen samples or more to show what unseen data looks like, and "
-        f"{named!r} has {len(useful)} of retained classes; use "
+        f"{named!r} has {len(rows)} of retained classes; use "
         f"{' or '.join([*better[:1], '--method oeu'])}, or a run that has more."
     )
 
 
-def _unseen(split: Split, named: str) -> tuple[Tensor, Tensor]:
-    """The samples that are named, and those of them whose class is still retained."""
+def _unseen(split: Split, named: str) -> Tensor:
+    """The samples that are named and whose class is still retained."""
     name, _, share = named.partition(":")
     rows = {"held_out": split.held_out, "test": split.test}[name]
     if share:
         chosen = shuffled([split.data.ids[row] for row in rows.tolist()], "unseen")
         rows = rows[sorted(chosen[: round(float(share) * len(rows))])]
     labels = split.data.labels
-    return rows, rows[torch.isin(labels[rows], labels[split.retain])]
+    return rows[torch.isin(labels[rows], labels[split.retain])]
 
 
 def enough(split: Split) -> int:

@@ -54,10 +54,15 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def half_width(percent: float, samples: int) -> float:
-    """Half the 95 % interval of a percentage that was counted on so many samples.
+    """How far the true share may be from a percentage that was counted on so many samples.
 
-    >>> round(half_width(50, 100), 1)
-    9.8
+    The distance to the farther end of Wilson's 95 % interval, which is not symmetric: of none in
+    ten, the true share may be 28 %.
+
+    >>> round(half_width(50, 100), 1), round(half_width(0, 10), 1)
+    (9.6, 27.8)
     """
-    share = min(max(percent / 100, 0.05), 0.95)
-    return 196 * math.sqrt(share * (1 - share) / samples)
+    from scipy.stats import binomtest
+
+    found = binomtest(round(samples * percent / 100), samples).proportion_ci(method="wilson")
+    return max(100 * float(found.high) - percent, percent - 100 * float(found.low))

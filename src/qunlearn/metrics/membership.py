@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -31,7 +32,10 @@ one decisions differ by less than our tolerance. (Equal scores are no range at a
 
 
 WEAK = 55.0
-"""An attack that is right less often than this, in percent, tells nothing by what it answers."""
+"""Minimum accuracy, in percent, of an attack whose answers mean anything; see `least_accuracy`."""
+
+BY_CHANCE = 0.05
+"""How often an attack that learned nothing may pass for one that did."""
 
 
 class Attack(NamedTuple):
@@ -109,6 +113,23 @@ def weakest_attack(accuracies: Iterable[float | None]) -> float | None:
     52.5
     """
     return min((each for each in accuracies if each is not None), default=None)
+
+
+def least_accuracy(samples: int) -> float:
+    """The accuracy, in percent, from which on an attack is better than guessing.
+
+    An attack's accuracy is measured on the samples that it learned from. Where members and others
+    are alike, the best threshold between n of each is right on 50 (1 + D) %, D being the
+    Kolmogorov-Smirnov distance, which chance alone brings above √(-ln(p/2)/n) with probability p.
+
+    Args:
+        samples: How many members, and as many others, the attack has learned from.
+
+    Example:
+        >>> [round(least_accuracy(samples), 1) for samples in (30, 100, 1000)]
+        [67.5, 59.6, 55.0]
+    """
+    return max(WEAK, 50 * (1 + math.sqrt(-math.log(BY_CHANCE / 2) / max(samples, 1))))
 
 
 def draw(count: int, wanted: int, generator: np.random.Generator) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -48,9 +50,16 @@ class Description:
         return str(self)
 
     def __str__(self) -> str:
-        head = ("layer", "kind", "W", "A", "weight scale", "input scale", "parameters", "bytes")
-        body = [
-            (
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, show_footer=True)
+        sums = {"layer": "total", "parameters": f"{self.parameters:,}", "bytes": f"{self.bytes:,}"}
+        for name in ("layer", "kind", "W", "A", "weight scale", "input scale", *list(sums)[1:]):
+            side: Literal["left", "right"] = "left" if name in ("layer", "kind") else "right"
+            table.add_column(name, sums.get(name, ""), justify=side, no_wrap=True)
+        for layer in self.layers:
+            table.add_row(
                 layer.name,
                 layer.kind,
                 str(layer.weight_bits),
@@ -60,20 +69,14 @@ class Description:
                 f"{layer.parameters:,}",
                 f"{layer.bytes:,}",
             )
-            for layer in self.layers
-        ]
+        # Plain, and wide enough: names may have brackets, and the text may go to a file.
+        plain: dict[str, Any] = {"markup": False, "emoji": False, "color_system": None}
+        console = Console(file=io.StringIO(), width=10_000, **plain)
+        with console.capture() as captured:
+            console.print(table)
         full = 4 * self.parameters
-        total = ("total", "", "", "", "", "", f"{self.parameters:,}", f"{self.bytes:,}")
-        widths = [max(map(len, column)) for column in zip(head, *body, total, strict=True)]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if i < 2 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in (head, *body, total)
-        ]
         share = f"{full / max(self.bytes, 1):.1f} times smaller than in 32 bits ({full:,} bytes)"
-        return "\n".join([*lines, share])
+        return f"{captured.get()}{share}"
 
 
 def describe(model: nn.Module) -> Description:

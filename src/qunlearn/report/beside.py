@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from qunlearn.metrics.gap import SCORES, half_width
 from qunlearn.metrics.lira import auc_half_width
-from qunlearn.metrics.membership import WEAK
+from qunlearn.metrics.membership import least_accuracy
 from qunlearn.report.html import counted
 from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Verdict
 
@@ -55,9 +55,14 @@ class Beside:
         return None
 
     @property
+    def least_accuracy(self) -> float:
+        """The accuracy that the attack behind MIA must have to be better than guessing."""
+        return least_accuracy(min(self.samples["retain"], self.samples["test"]))
+
+    @property
     def guesses(self) -> bool:
         """Whether the attack cannot tell trained from unseen samples: then MIA says nothing."""
-        return self.attack is not None and self.attack < WEAK
+        return self.attack is not None and self.attack < self.least_accuracy
 
     def slack(self, score: str) -> float:
         """The gap that chance alone may make in a figure."""
@@ -163,7 +168,8 @@ def _cautions(view: Beside, coarse: float) -> tuple[str, ...]:
     if view.guesses:
         cautions.append(
             f"The attack is right on {view.attack:.1f} % of samples that it knows the answer of, "
-            "where guessing is right on 50 %: what it takes forgotten samples for says nothing."
+            f"where one that guesses may be right on {view.least_accuracy:.1f} %: what it takes "
+            "forgotten samples for says nothing."
         )
     if view.told_apart:
         cautions.append(

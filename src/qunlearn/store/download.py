@@ -1,4 +1,8 @@
-"""Fetching files: checked before anything is put in place, unpacked without trusting names."""
+"""Fetching files: checked before anything is put in place, unpacked without trusting names.
+
+Not by pooch, which has no bound on what a server sends or an archive unpacks to, and puts files in
+place by their paths, through links that may be there.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -113,12 +112,13 @@ def sweep(folder: int) -> None:
 
 
 def try_lock(handle: int) -> bool:
-    """Lock an open file for as long as it is open; False if another process has it."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    """Lock an open file for as long as it is open; False if another process has it.
+
+    By its descriptor: filelock's own opening of files goes through links on the way.
+    """
+    from filelock import lock_descriptor
+
+    return lock_descriptor(handle, blocking=False)
 
 
 def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
