@@ -53,6 +53,11 @@ ATTACKS: dict[str, tuple[str, Callable[[], bytes], Callable[[Path], object]]] = 
         lambda: b"[" + b"a." * 3000 + b"b]\n" + b"".join(b"%d=1\n" % n for n in range(50_000)),
         settings,
     ),
+    "a number of 9,000 digits": (
+        "config.toml",
+        lambda: b"a = [{b = 0x" + b"f" * 9000 + b"}]",
+        settings,
+    ),
     "too many settings": ("compare.toml", lambda: b"a=1\n" * (1 << 19), settings),
     "tables without end": ("metrics.json", lambda: b'{"a":[' + b"{}," * 20_000_000, read_object),
     "no small metrics": ("metrics.json", lambda: b"[" + b"{}," * 1_390_000 + b"1]", read_object),
@@ -84,7 +89,7 @@ ATTACKS: dict[str, tuple[str, Callable[[], bytes], Callable[[Path], object]]] = 
     "a shape without end": (
         "model.safetensors",
         lambda: header(
-            b'{"a":{"dtype":"F32","data_offsets":[0,0],"shape":[%s0]}}' % (b"0," * 9**8)
+            b'{"a":{"dtype":"F32","data_offsets":[0,0],"shape":[%s0]}}' % (b"0," * 8**8)
         ),
         read_tensors,
     ),
