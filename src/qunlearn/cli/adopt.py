@@ -5,6 +5,7 @@ from __future__ import annotations
 from qunlearn.cli.output import print_run, say
 from qunlearn.cli.settings import Json, OutFolder, Resume, with_settings
 from qunlearn.runs.config import AdoptConfig
+from qunlearn.store.files import as_written
 
 
 @with_settings(AdoptConfig)
@@ -32,7 +33,8 @@ def command(
 
     assert out is not None  # with_settings has seen to it
     run = adopt_run(settings, out, resume=resume)
-    print_run(run, json, str(run.path))
-    if not json:
-        said = run.info.get("declared") and f"Declared as a Retrain. {run.info['declared']}"
-        say(said or run.info["held_out_check"])
+    with as_written(run.path):  # which may have been finished elsewhere
+        print_run(run, json, str(run.path))
+        if not json:
+            said = run.info.get("declared") and f"Declared as a Retrain. {run.info['declared']}"
+            say(said or run.info["held_out_check"])

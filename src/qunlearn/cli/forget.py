@@ -5,6 +5,7 @@ from __future__ import annotations
 from qunlearn.cli.output import print_run
 from qunlearn.cli.settings import Json, OutFolder, Resume, with_settings
 from qunlearn.runs.request import ForgetConfig
+from qunlearn.store.files import as_written
 
 
 @with_settings(ForgetConfig)
@@ -35,8 +36,10 @@ def command(
 
     assert out is not None  # with_settings has seen to it
     run = forget_run(settings, out, resume=resume)
-    if WEIGHTS_OF in run.info:
-        print_run(run, json, f"{run.path}: weights unchanged")
-        return
-    seconds = run.info["seconds"]["forgetting"]
-    print_run(run, json, f"{run.path}: {run.info['method']} ({seconds:.0f} s)")
+    with as_written(run.path):  # which may have been finished elsewhere
+        if WEIGHTS_OF in run.info:
+            title = f"{run.path}: weights unchanged"
+        else:
+            seconds = run.info["seconds"]["forgetting"]
+            title = f"{run.path}: {run.info['method']} ({seconds:.0f} s)"
+        print_run(run, json, title)

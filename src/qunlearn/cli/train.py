@@ -5,6 +5,7 @@ from __future__ import annotations
 from qunlearn.cli.output import print_run
 from qunlearn.cli.settings import Json, OutFolder, Resume, with_settings
 from qunlearn.runs.config import TrainConfig
+from qunlearn.store.files import as_written
 
 
 @with_settings(TrainConfig)
@@ -30,4 +31,5 @@ def command(
 
     assert out is not None  # with_settings has seen to it
     run = train_run(settings, out, resume=resume)
-    print_run(run, json, f"{run.path} ({run.info['seconds']['training']:.0f} s)")
+    with as_written(run.path):  # which may have been finished elsewhere
+        print_run(run, json, f"{run.path} ({run.info['seconds']['training']:.0f} s)")
