@@ -85,13 +85,19 @@ def some_unseen(run: Run, most: int, data: Path | None = None) -> Split:
 def data_config(run: Run, **changed: Any) -> DataConfig:
     """Where a run's data was when the run was made; `changed` settings win.
 
-    Nothing is fetched, whatever the run says: that has to be asked for.
+    Nothing is fetched, and no image cached in a folder of its choice, whatever the run says: those
+    have to be asked for. What was once fetched to such a folder is read there.
     """
     config = run.config
     with as_written(run.path):
         written = config.get("data", config)  # a run that has forgotten keeps them in a table
         values = {name: written[name] for name in DataConfig.model_fields if name in written}
-    return DataConfig.parse({**values, **changed, "download": False})
+        values |= {**changed, "download": False}
+        cache, name = values.pop("cache_dir", None), str(values.get("dataset"))
+        if cache is not None and not values.get("data_dir") and name in sources:
+            fetched = Path(cache, "data", name)
+            values |= {"data_dir": fetched} if fetched.is_dir() else {}
+    return DataConfig.parse(values)
 
 
 def moved(config: DataConfig, data: Path) -> DataConfig:

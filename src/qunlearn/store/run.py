@@ -170,8 +170,8 @@ class Run:
         self, config: Mapping[str, Any], manifest: str, places: Container[str]
     ) -> None:
         """Raise if the folder has a run with other settings, or of other samples."""
-        now = _without_download(toml.loads(toml.dumps(config)))
-        then = _without_download(self.config) if (self.path / CONFIG).is_file() else now
+        now = _without_typed(toml.loads(toml.dumps(config)))
+        then = _without_typed(self.config) if (self.path / CONFIG).is_file() else now
         names = (name for name in {**then, **now} if name not in places)
         name = next((name for name in names if then.get(name) != now.get(name)), None)
         if name is not None:
@@ -385,12 +385,12 @@ class Run:
         return read_object(self._checked(INFO))
 
 
-def _without_download(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings but for whether files were to be fetched, which older runs have on record."""
+def _without_typed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings but for those that count only if typed: whether to fetch, and where to cache."""
     return {
-        name: _without_download(value) if isinstance(value, Mapping) else value
+        name: _without_typed(value) if isinstance(value, Mapping) else value
         for name, value in config.items()
-        if name != "download"
+        if name not in ("download", "cache_dir")
     }
 
 
