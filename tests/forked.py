@@ -33,7 +33,7 @@ def run(words: list[str], folder: Path, log: Path, seconds: float) -> Outcome:
     It is killed if it waits for `seconds` without a break, or computes for ten times as long. The
     clock alone would not do: on a busy machine everything takes long.
     """
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     child = os.fork()
     if not child:
         _be_the_command(words, folder, log)
@@ -53,7 +53,7 @@ def run(words: list[str], folder: Path, log: Path, seconds: float) -> Outcome:
         time.sleep(0.01)
     code = os.waitstatus_to_exitcode(status)
     computed = usage.ru_utime + usage.ru_stime
-    return Outcome(code, computed, (usage.ru_maxrss - before) / 1024, log.read_bytes())
+    return Outcome(code, computed, usage.ru_maxrss / 1024 - before / (1 << 20), log.read_bytes())
 
 
 def _activity(process: int) -> tuple[float, bool]:

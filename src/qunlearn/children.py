@@ -17,6 +17,11 @@ KILLED_AFTER = 5.0
 """Seconds that a child has to end once it is told to."""
 
 
+def at_a_time() -> int:
+    """How many processes may compute at a time: as many as there are cores, but two anywhere."""
+    return max(2, os.cpu_count() or 1)
+
+
 def absolute_entries(path: str) -> str:
     """A list of folders such as PATH without empty and relative ones: those are the working folder.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from surroundings import MOST_SECONDS, digest
 
-from qunlearn.data import manifest
+from qunlearn.data import manifest, read_ids
 from qunlearn.errors import UserError
 from qunlearn.store import toml
 from qunlearn.store.checksums import read_checksums
@@ -41,18 +41,42 @@ def header(entries: bytes) -> bytes:
     return struct.pack("<Q", len(entries)) + entries
 
 
+WIDE = "😀".encode()
 TENSOR = b'"%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},'
 ATTACKS: dict[str, tuple[str, Callable[[], bytes], Callable[[Path], object]]] = {
     "a key of 30,000 parts": ("config.toml", lambda: b"a" + b".b" * 30_000 + b"=1", settings),
     "the same with quotes": ("config.toml", lambda: b"a" + b'."="' * 30_000 + b"=1", settings),
     "many keys of many parts": ("config.toml", lambda: (b"a." * 90 + b"b=1\n") * 5000, settings),
     "a long table name": ("config.toml", lambda: b"[" + b"a." * 5000 + b"b]\nx=1", settings),
+    "settings in a deep table": (
+        "config.toml",
+        lambda: b"[" + b"a." * 3000 + b"b]\n" + b"".join(b"%d=1\n" % n for n in range(50_000)),
+        settings,
+    ),
+    "a number of 9,000 digits": (
+        "config.toml",
+        lambda: b"a = [{b = 0x" + b"f" * 9000 + b"}]",
+        settings,
+    ),
     "too many settings": ("compare.toml", lambda: b"a=1\n" * (1 << 19), settings),
     "tables without end": ("metrics.json", lambda: b'{"a":[' + b"{}," * 20_000_000, read_object),
     "no small metrics": ("metrics.json", lambda: b"[" + b"{}," * 1_390_000 + b"1]", read_object),
     "much information": ("run.json", lambda: b'{"a":[' + b"{}," * 400_000 + b"1]}", read_object),
     "a crowded table": ("table.json", lambda: b'{"a":[' + b"{}," * 5_500_000, read_object),
     "a list of ids": ("ids.json", lambda: b"[" + b"[]," * 20_000_000, read_json),
+    "a list of lists": ("ids.json", lambda: b"[" + b"[]," * 16_000_000 + b"1]", read_ids),
+    "a rare letter in a list": (
+        "ids.txt",
+        lambda: (b"a" * 49 + b"\n") * 1_000_000 + WIDE,
+        read_ids,
+    ),
+    "one in the history": (
+        "history.jsonl",
+        lambda: b'"' + b"a" * 50_000_000 + WIDE + b'"',
+        history,
+    ),
+    "every delimiter": ("ids.csv", lambda: b"id,b;c\td|e\n" + b"a\n" * 1_100_000, read_ids),
+    "long cells": ("ids.csv", lambda: b"id,b;c\td|e\n" + (b"a" * 99 + b"\n") * 350_000, read_ids),
     "endless epochs": ("history.jsonl", lambda: b"{}\n" * 22_000_000, history),
     "empty epochs": ("history.jsonl", lambda: b"\n" * 60_000_000, history),
     "too many samples": ("split.json", lambda: b'{"a":{' + b'"b":"",' * 3_000_000, split),
@@ -60,6 +84,13 @@ ATTACKS: dict[str, tuple[str, Callable[[], bytes], Callable[[Path], object]]] = 
     "too many tensors": (
         "model.safetensors",
         lambda: header(b"{" + b"".join(TENSOR % n for n in range(150_000)) + b'"z":{}}'),
+        read_tensors,
+    ),
+    "a shape without end": (
+        "model.safetensors",
+        lambda: header(
+            b'{"a":{"dtype":"F32","data_offsets":[0,0],"shape":[%s0]}}' % (b"0," * 8**8)
+        ),
         read_tensors,
     ),
     "a header that is no header": ("model.safetensors", lambda: b"\xff" * 100, read_tensors),

@@ -7,6 +7,7 @@ takes memory without bound, nothing but text reaches the terminal, every failure
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import socket
@@ -14,9 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import forked
+import numpy as np
 import pytest
 import quick_study
+from PIL import Image
 
+from qunlearn.data import manifest
+from qunlearn.export.export import export_run
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.study.compare import compare_run
@@ -24,15 +29,27 @@ from qunlearn.study.compare import compare_run
 SECONDS, MEGABYTES = 5.0, 1000.0
 """For how long a command may wait for something, and what memory it may take."""
 
+MODULES = ("torch", "struct", "matplotlib", "json", "random", "signal", "onnxruntime", "PIL")
+"""Modules that a command or a process of its would import from the folder, if it could."""
+
 PLACES = {
     "original": ["config.toml", "model.safetensors", "split.json", ".lock"],
     "run": ["metrics.json", "history.jsonl", "predictions.safetensors", "figures", "report.html"],
     "unfinished": ["checkpoint.safetensors", "history.jsonl", ".lock"],
     "comparison": ["cells/ft", "cells/ga/seed0/metrics.json", "table.json", "figures", ".lock"],
+    "data": [
+        "train/a/0.png",
+        "train/a",
+        "train",
+        "images.npz",
+        "model.onnx",
+        "ids.json",
+        "ids.csv",
+    ],
 }
 """Where entries are planted in each kind of folder: in place of what is there, or beside it."""
 
-TEXTS = (".toml", ".json", ".jsonl")
+TEXTS = (".toml", ".json", ".jsonl", ".csv")
 """Endings of the files that are parsed as text."""
 
 DEEP = ".".join(["a"] * 30_000)
@@ -81,13 +98,23 @@ def oversized(path: Path, outside: Path) -> None:
     path.write_bytes(OVERSIZED.get(path.suffix, b"\0" * 1_000_000))
 
 
+def code(path: Path, outside: Path) -> None:
+    """Modules, and a file with which matplotlib would run latex, beside what is there."""
+    for name in MODULES:
+        (path.parent / f"{name}.py").write_text(f"open({str(outside / name)!r}, 'w')\n")
+    latex = path.parent / "latex"
+    latex.write_text(f"#!/bin/sh\ntouch {outside}/latex\n")
+    latex.chmod(0o755)
+    (path.parent / "matplotlibrc").write_text("text.usetex: true\nsvg.fonttype: path\n")
+
+
 def escapes(path: Path, outside: Path) -> None:
     """Text that would move the cursor."""
     path.write_text(f'{{"{ESCAPE}": "{ESCAPE}", "parts": {{"{ESCAPE}": {{}}}}}}')
 
 
 PLANTS: list[Callable[[Path, Path], None]] = [
-    *(link, link_to_file, fifo, device, unix_socket, oversized, escapes)
+    *(link, link_to_file, fifo, device, unix_socket, oversized, escapes, code)
 ]
 
 
@@ -102,7 +129,19 @@ def folders(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> dict[
     shutil.copytree(base / "run", base / "unfinished")
     for name in ("run.json", "checksums.txt", "metrics.json", "predictions.safetensors"):
         (base / "unfinished" / name).unlink()
-    return {kind: base / kind for kind in ("original", "run", "unfinished", "comparison")}
+    data = base / "data"
+    for number in range(12):
+        place = data / "train" / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(place / f"{number}.png")
+    labels = np.arange(40) % 2
+    np.savez(data / "images.npz", x_train=np.zeros((40, 8, 8), np.uint8), y_train=labels)
+    export_run(base / "original", data / "model.onnx")
+    names = list(manifest.parse((base / "original" / "split.json").read_text()).train)[:9]
+    (data / "ids.json").write_text(json.dumps(names))
+    (data / "ids.csv").write_text("id,user\n" + "".join(f"{name},1\n" for name in names))
+    return {kind: base / kind for kind in PLACES}
 
 
 COMMANDS = {
@@ -110,7 +149,12 @@ COMMANDS = {
     "run": ["evaluate", "report", "explain", "check", "audit", "forget"],
     "unfinished": ["resume forget", "check", "report"],
     "comparison": ["report", "check", "resume compare"],
+    "data": ["train folder", "train npz", "predict", "evaluate onnx", "ids", "metadata"],
 }
+
+
+TRAIN = ["train", "--model", "cnn", "--epochs", "1", "--threads", "1", "--dataset"]
+FORGET = ["forget", "--method", "ft", "--epochs", "1", "--threads", "1"]
 
 
 def words(command: str, folder: Path, new: Path) -> list[str]:
@@ -127,6 +171,15 @@ def words(command: str, folder: Path, new: Path) -> list[str]:
         "forget": ["forget", ".", "--random", "0.1", "--method", "ga", "--out", str(new / "next")],
         "config": ["train", "--config", "config.toml", "--out", str(new / "again")],
         "resume train": ["train", "--resume", "--out", "."],
+        "train folder": [*TRAIN, ".", "--batch-size", "4", "--out", str(new / "run")],
+        "train npz": [*TRAIN, "images.npz", "--batch-size", "8", "--out", str(new / "run")],
+        "predict": ["predict", "model.onnx", "train/a/0.png"],
+        "evaluate onnx": ["evaluate", str(original), "--onnx", "model.onnx"],
+        "ids": [*FORGET, str(original), "--ids", "ids.json", "--out", str(new / "run")],
+        "metadata": [
+            *(*FORGET, str(original), "--metadata", "ids.csv", "--where", "user == 1"),
+            *("--out", str(new / "run")),
+        ],
         "resume forget": ["forget", "--resume", "--out", "."],
         "resume compare": [
             *("compare", str(original), "--random", "0.1", "--methods", "ft,ga", "--seeds", "1"),
@@ -170,6 +223,8 @@ def test_nothing_leaves_the_folder(tmp_path, folders, kind, plant):
     places = PLACES[kind]
     if plant in (oversized, escapes):
         places = [name for name in places if name.endswith(TEXTS)]
+    if plant is code:
+        places = ["beside"]
     for number, name in enumerate(places):
         base = tmp_path / str(number)
         base.mkdir()

@@ -17,7 +17,16 @@ Chance = random.Random
 HOSTILE: list[Any] = [
     *(None, True, False, 0, -1, 1, 2**31, 2**63, 10**12, 10**40, 0.5, -0.0, 1e308, 1e-320),
     *(float("nan"), float("inf"), "", " ", "x" * 5000, "\x00", "\ud800", "\u202e", "<script>"),
-    *("../../../etc/passwd", "/etc/passwd", "os:system", "NaN", "1e999", "9" * 5000, "%s{0}"),
+    *(
+        "../../../etc/passwd",
+        "/etc/passwd",
+        "os:system",
+        "NaN",
+        "1e999",
+        "9" * 5000,
+        "0x" + "f" * 5000,
+        "%s{0}",
+    ),
     *([], {}, [[]], [None], {"": {}}, [1, "a", None], {"a": 1}, ["x"] * 100),
 ]
 NESTED = ("[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000)

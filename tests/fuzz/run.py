@@ -18,6 +18,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -119,6 +120,7 @@ def changed_files(
 
 def fuzz(base: Path, count: int, names: list[str], seed: int) -> tuple[Counter[str], list[str]]:
     """Try the corpus and `count` changed files; how many were read and refused, and all faults."""
+    import_module("matplotlib.font_manager")  # which asks a program for fonts, once for each user
     targets = all_targets(base)
     os.chdir(base)
     guard = Guard(base)

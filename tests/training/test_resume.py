@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import forget
 from qunlearn.quant import Quantizer, QuantSpec, collapsed, quantize
-from qunlearn.store.weights import read_tensors
+from qunlearn.store.weights import read_header, read_tensors, write_weights
 from qunlearn.training import checkpoint
 from qunlearn.training.checkpoint import Checkpointer, State, fingerprint
 from qunlearn.training.nonfinite import first_layer, refuse_nonfinite
@@ -98,6 +98,44 @@ def test_a_damaged_checkpoint_is_said_to_be(digits, tmp_path):
         path.write_bytes(content)
         with pytest.raises(UserError, match="is damaged"):
             train(made(), digits, **SETTINGS, checkpoint=path)
+
+
+FORGED = {
+    "threads": [10**9, 0, "2", None, True],
+    "epoch": ["1", -1, None, 1.5],
+    "step": [-(10**9), [], True],
+    "seconds": ["now", -1.0],
+    "compiled": ["yes"],
+    "rows": [{}, [1], "rows"],
+    "more": [1],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, all_ in FORGED.items() for v in all_])
+def test_a_checkpoint_with_sums_that_agree_may_still_be_forged(digits, tmp_path, name, value):
+    path = tmp_path / "state"
+    train(made(), digits, **SETTINGS, checkpoint=path)
+    header, tensors = read_header(path), read_tensors(path)
+    del header["sum"]
+    (header if name in header else header["state"])[name] = value
+    write_weights(path, tensors, {**header, "sum": checkpoint.digest(tensors, header)})
+    threads = torch.get_num_threads()
+    with pytest.raises(UserError, match="does not hold what qunlearn writes"):
+        train(made(), digits, **SETTINGS, checkpoint=path)
+    assert torch.get_num_threads() == threads
+
+
+def test_so_may_its_tensors(digits, tmp_path):
+    path = tmp_path / "state"
+    train(made(), digits, **SETTINGS, checkpoint=path)
+    header = read_header(path)
+    del header["sum"]
+    tensors = {
+        name.replace("model/", "other/"): tensor for name, tensor in read_tensors(path).items()
+    }
+    write_weights(path, tensors, {**header, "sum": checkpoint.digest(tensors, header)})
+    with pytest.raises(UserError, match="does not hold what qunlearn writes"):
+        train(made(), digits, **SETTINGS, checkpoint=path)
 
 
 def test_the_fingerprint_tells_weights_settings_and_samples_apart():

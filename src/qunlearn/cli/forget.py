@@ -56,7 +56,7 @@ def command(
     if info.weights_of is not None:
         print_run(run, json, f"{run.path}: weights unchanged")
         return
-    verdict, seconds = verdict_of(metrics_of(run)), info.seconds["forgetting"]
+    verdict, seconds = verdict_of(metrics_of(run)), info.took("forgetting")
     print_run(run, json, f"{run.path}: {info.method} ({seconds:.0f} s)", verdict)
     if not (verdict.met or accept):
         raise typer.Exit(MISSED)

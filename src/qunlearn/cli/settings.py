@@ -53,6 +53,8 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
                 file = interrupted(given, kind)
             written = settings_in(file, names, kind, begun) if file else {}
             written.pop("download", None)  # what a file says does not reach the network
+            if begun:
+                written.pop("cache_dir", None)  # nor does a run decide where else is written
             # A flag that was given wins over the file, which wins over the default.
             both = kind.joined(written, _set(given))
             _refuse_code_in(file, {k: v for k, v in written.items() if not given.get(k)})

@@ -30,4 +30,4 @@ def command(
 
     assert out is not None  # with_settings has seen to it
     run = train_run(settings, out, resume=resume)
-    print_run(run, json, f"{run.path} ({run.info.seconds['training']:.0f} s)")
+    print_run(run, json, f"{run.path} ({run.info.took('training'):.0f} s)")

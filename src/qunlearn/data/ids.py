@@ -9,6 +9,7 @@ from qunlearn.characters import check_names
 from qunlearn.data.table import decoded, read_table
 from qunlearn.errors import UserError
 from qunlearn.store.files import read
+from qunlearn.store.limits import parse_json
 
 COLUMN = "id"
 
@@ -81,7 +82,7 @@ def _from_table(path: Path, column: str | None) -> list[str]:
 
 
 def _from_json(path: Path) -> list[str]:
-    value = read(path, json.loads, "JSON", decoded)
+    value = read(path, parse_json, "JSON", decoded)
     ids = value.get("ids") if isinstance(value, dict) else value
     if not isinstance(ids, list):
         raise UserError(f'The file {str(path)!r} must hold a list of ids, or {{"ids": [...]}}.')

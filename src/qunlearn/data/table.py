@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import io
 import re
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from qunlearn.store.files import read
 
 Rows = list[list[str]]
 DELIMITERS = (",", ";", "\t", "|")
-MOST_CELLS = 4_000_000  # beyond, a small file would take gigabytes
+MOST_CELLS, MOST_LETTERS = 4_000_000, 1 << 27  # beyond, a small file would take gigabytes
+LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 
 
 def decoded(content: bytes) -> str:
@@ -84,13 +84,16 @@ def readings(text: str) -> list[Rows]:
     # One that does not occur reads a single column, whatever is in its cells.
     absent = [mark for mark in DELIMITERS if mark not in text][:1]
     marks = [named[1]] if named else present + absent
-    if sum(text.count(mark) for mark in (*marks, "\n", "\r")) > MOST_CELLS:
+    count = text.count("\n") + text.count("\r")
+    # Each reading has cells of its own.
+    if sum(count + text.count(mark) for mark in marks) > MOST_CELLS:
         raise ValueError(f"it has more than {MOST_CELLS:,} cells")
+    if len(text) * len(marks) > MOST_LETTERS:
+        raise ValueError(f"its cells have more than {MOST_LETTERS:,} letters")
     tables, fault = [], ""
     for delimiter in marks:
-        rows = csv.reader(
-            io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=True
-        )
+        lines = (found[0] for found in LINE.finditer(text))
+        rows = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
         try:
             tables.append([[cell.strip() for cell in row] for row in rows if row])
         except csv.Error as error:

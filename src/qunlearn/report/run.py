@@ -105,7 +105,7 @@ def report_run(
             {
                 "forgotten from": run.config["run"],
                 "seed": run.config["settings"].get("seed", 0),
-                "seconds": f"{run.info.seconds['forgetting']:,.1f}",
+                "seconds": f"{run.info.took('forgetting'):,.1f}",
                 **network_of(run),
                 **facts_of(run.info),
             },
@@ -252,7 +252,7 @@ def _bars(run: Run, metrics: RunMetrics, retrain: Retrain | None) -> list[Drawn]
     name = str(made_by(run.info.method, run.info.revision))
     bars = [gap_bars({name: metrics.gaps})]
     if metrics.declared is None:  # or nobody knows how long it took
-        share = run.info.seconds["forgetting"] / retrain.run.info.seconds["forgetting"]
+        share = run.info.took("forgetting") / retrain.run.info.took("forgetting")
         bars.append(runtime_bars({name: 100 * share}))
     return bars
 

@@ -85,7 +85,8 @@ def some_unseen(run: Run, most: int, data: Path | None = None) -> Split:
 def data_config(run: Run, **changed: Any) -> DataConfig:
     """Where a run's data was when the run was made; `changed` settings win.
 
-    Nothing is fetched, whatever the run says: that has to be asked for.
+    Nothing is fetched, and no image cached in a folder of its choice, whatever the run says: those
+    have to be asked for. What was once fetched to such a folder is read there.
     """
     record = provenance_of(run)
     if record.data is not None:  # a run that has forgotten
@@ -93,7 +94,12 @@ def data_config(run: Run, **changed: Any) -> DataConfig:
     else:
         config = run.config
         written = {name: config[name] for name in DataConfig.model_fields if name in config}
-    return DataConfig.parse({**written, **changed, "download": False})
+    values = DataConfig.parse({**written, **changed, "download": False})
+    cache = values.cache_dir
+    if cache is not None and values.data_dir is None and values.dataset in sources:
+        fetched = cache / "data" / values.dataset
+        values = values.model_copy(update={"data_dir": fetched} if fetched.is_dir() else {})
+    return values.model_copy(update={"cache_dir": None})
 
 
 def moved(config: DataConfig, data: Path) -> DataConfig:

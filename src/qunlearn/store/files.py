@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from qunlearn.errors import Failure, UserError
-from qunlearn.store.limits import check_count, largest, parse_json
+from qunlearn.store.limits import check_count, check_memory, largest, parse_json
 from qunlearn.store.place import FILE, kind_of, names_in, open_own, opened
 
 
@@ -204,7 +204,10 @@ def read(
     try:
         if kind in ("CSV", "text"):
             check_count(content.count(b"\n"), "lines")
-        return parse(decode(content))
+        text = decode(content)
+        del content
+        check_memory(text)
+        return parse(text)
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"The file {str(path)!r} is not valid {kind}: {error}; mend it, or restore it from a "

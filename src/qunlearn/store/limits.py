@@ -7,6 +7,8 @@ files stay far below these bounds.
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,17 @@ LARGEST = {
 }
 """The largest file that is read, in bytes: by its name if it has one of these, else by its kind."""
 
+MOST_MEMORY = 1 << 27
+"""Bytes of a text in memory: one rare letter makes all others take four bytes each."""
+
 MOST_VALUES = 2_000_000
 """Values in a JSON file, or lines of a CSV or text file: more samples than a manifest can have."""
 
 MOST_DOTS = 4_000
 """Dots in a TOML file: a key of many parts takes memory with the square of their number."""
+
+MOST_PARTS = 20
+"""Parts of a TOML table's name: every setting in the table takes time with their number."""
 
 MOST_TENSORS = 100_000
 """Tensors in a safetensors file."""
@@ -59,6 +67,13 @@ def check_count(number: int, what: str, most: int = MOST_VALUES) -> None:
         raise ValueError(f"it has {number:,} {what}, and more than {most:,} are not read")
 
 
+def check_memory(text: str) -> None:
+    """Raise a `ValueError` if a text takes more memory than its file led to expect."""
+    check_count(sys.getsizeof(text), "bytes in memory", MOST_MEMORY + 1024)
+
+
 def check_toml(text: str) -> None:
     """Raise a `ValueError` if keys may have more parts than anybody writes."""
     check_count(text.count("."), "dots", MOST_DOTS)
+    for name in re.findall(r"^[ \t]*\[.*", text, re.MULTILINE):
+        check_count(name.count(".") + 1, "parts in a table's name", MOST_PARTS)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -120,6 +121,10 @@ class RunInfo:
     machine: Machine = field(default_factory=Machine)
     model_sha256: str = ""
     format: int = 1
+
+    def took(self, stage: str) -> float:
+        """The seconds that a stage took; NaN if that is not on record."""
+        return self.seconds.get(stage, math.nan)
 
 
 class AnotherRun(UserError):
@@ -440,7 +445,7 @@ class Run:
 def _compared(config: Mapping[str, object]) -> dict[str, object]:
     """Settings by name, those of the provenance as `provenance.NAME`.
 
-    Whether files were to be fetched, which older runs have on record, is left out.
+    Those that count only if typed are left out: whether to fetch, and where to cache.
 
     >>> _compared({"lr": 0.1, "download": True, "provenance": {"origin": "ab"}})
     {'lr': 0.1, 'provenance.origin': 'ab'}
@@ -449,7 +454,7 @@ def _compared(config: Mapping[str, object]) -> dict[str, object]:
     for name, value in config.items():
         if name == "provenance" and isinstance(value, Mapping):
             flat |= {f"{name}.{key}": each for key, each in value.items()}
-        elif name != "download":
+        elif name not in ("download", "cache_dir"):
             flat[name] = value
     return flat
 

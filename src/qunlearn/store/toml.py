@@ -15,7 +15,9 @@ from qunlearn.store.limits import check_toml
 def loads(text: str) -> dict[str, Any]:
     """Read TOML."""
     check_toml(text)
-    return tomllib.loads(text)
+    values = tomllib.loads(text)
+    _check_numbers(values)
+    return values
 
 
 def dumps(values: Mapping[str, Any]) -> str:
@@ -29,6 +31,17 @@ def dumps(values: Mapping[str, Any]) -> str:
     alpha = 1.0
     """
     return tomli_w.dumps({k: v for k, v in _plain(values).items() if v != {}})
+
+
+def _check_numbers(values: Any) -> None:
+    """Raise a `ValueError` for whole numbers beyond 64 bits, which Python may not even print."""
+    left = [values]
+    while left:
+        value = left.pop()
+        if isinstance(value, (dict, list)):
+            left += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError("it has a whole number of more than 64 bits")
 
 
 def _plain(value: Any) -> Any:

@@ -72,6 +72,7 @@ def _check_header(path: Path) -> None:
         header = file.read(size)
     try:
         check_count(header.count(b"{"), "tensors", MOST_TENSORS)
+        check_count(header.count(b","), "values")  # a shape may have any number of them
     except ValueError as error:
         raise _not_whole(path, error) from None
 

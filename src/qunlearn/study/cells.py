@@ -178,7 +178,7 @@ def result_of(run: Run, seed: int) -> CellResult:
         seed,
         run.path.name,
         metrics_of(run),
-        info.seconds["forgetting"],
+        info.took("forgetting"),
         run.config["settings"],
         info.machine.threads,
         info.machine.workers,

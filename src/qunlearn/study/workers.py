@@ -14,7 +14,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
-from qunlearn.children import end, safe_children
+from qunlearn.children import at_a_time, end, safe_children
 from qunlearn.errors import Failure, UserError
 from qunlearn.store.place import named_folders, set_named
 from qunlearn.store.run import made_beside
@@ -31,6 +31,7 @@ def side_by_side(
         for job in jobs:
             yield job, _tried(work, job)
         return
+    workers = min(workers, at_a_time())  # a file may ask for thousands
     context = _Spawning()
     with safe_children():  # its locks start a process, too
         pool = ProcessPoolExecutor(workers, context, _begin, (workers, named_folders()))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from qunlearn.errors import UserError
 from qunlearn.store.files import Row
 from qunlearn.store.weights import read_header, read_tensors, write_weights
+from qunlearn.training.config import MOST_THREADS
 
 EVERY = 60.0
 """Seconds after which the state is kept within an epoch, too."""
@@ -136,6 +138,7 @@ class Checkpointer:
         for name, tensor in tensors.items():
             table, _, rest = name.partition("/")
             tables[table][rest] = tensor.to(fabric.device)
+        _check(header)
         # The number of threads decides in which order sums are taken, and so their last bits.
         torch.set_num_threads(header["threads"])
         model.load_state_dict(tables["model"])
@@ -164,6 +167,20 @@ def digest(tensors: Mapping[str, Tensor], *rest: object) -> str:
     for value in rest:
         made.update(_bytes(value) if isinstance(value, Tensor) else repr(value).encode())
     return made.hexdigest()
+
+
+def _check(header: Mapping[str, Any]) -> None:
+    """Raise a `ValueError` for a header that a stranger may have written, with sums that agree."""
+    state = header["state"]
+    kinds = {"epoch": int, "step": int, "seconds": float, "compiled": bool, "rows": list}
+    wrong = [name for name, kind in kinds.items() if type(state[name]) is not kind]
+    wrong += [
+        name for name in ("epoch", "step", "seconds") if name not in wrong and state[name] < 0
+    ]
+    if type(header["threads"]) is not int or not 1 <= header["threads"] <= MOST_THREADS:
+        wrong.append("threads")
+    if wrong or not all(isinstance(row, dict) for row in state["rows"]):
+        raise ValueError(f"{(*wrong, 'rows')[0]} of an impossible value")
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -24,6 +24,9 @@ C = TypeVar("C", bound="Config")
 LARGEST_SEED = 2**63 - 1
 """What torch's generators and TOML both take."""
 
+MOST_THREADS = 1024
+"""Threads of a process."""
+
 
 def _numbers(value: Any) -> Any:
     return value.split(",") if isinstance(value, str) else value
@@ -133,7 +136,7 @@ class ComputeConfig(Config):
     devices: int = Field(1, ge=1, description="How many devices or processes.")
     precision: Literal["32", "bf16", "16"] = Field("32", description="32, bf16 or 16 (mixed).")
     threads: int | None = Field(
-        None, ge=1, le=1024, description="Processor threads; all cores by default."
+        None, ge=1, le=MOST_THREADS, description="Processor threads; all cores by default."
     )
     compile: Literal["auto", "on", "off"] = Field(
         "auto", description="Compile the quantizers: on, off, or auto (where it saves time)."

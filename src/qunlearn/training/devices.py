@@ -16,7 +16,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
 
-from qunlearn.children import safe_children
+from qunlearn.children import at_a_time, safe_children
 from qunlearn.errors import UserError, unknown
 from qunlearn.quant import why_not
 from qunlearn.training import precision
@@ -103,6 +103,11 @@ def make_fabric(config: ComputeConfig) -> Machine:
     if not available[accelerator]:
         raise UserError(
             f"The accelerator {accelerator!r} is not on this machine; use --accelerator cpu."
+        )
+    if accelerator == "cpu" and config.devices > at_a_time():  # a file may ask for thousands
+        raise UserError(
+            f"This machine runs at most {at_a_time()} processes at a time, not {config.devices}; "
+            "lower --devices."
         )
     if accelerator == "cuda" and config.devices > torch.cuda.device_count():
         raise UserError(

@@ -13,7 +13,7 @@ from torch.random import fork_rng
 
 from qunlearn.data.draw import generator
 from qunlearn.quant import Quantizer, fused, rounding_once
-from qunlearn.store.files import Row
+from qunlearn.store.files import Row, as_written
 from qunlearn.training.checkpoint import Checkpointer, State
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.devices import check_compiler, compiles
@@ -97,10 +97,11 @@ class _Loop:
         """The state that was saved, restored into model, optimizer and objective; None if none."""
         if self.checkpointer is None:
             return None
-        state = self.checkpointer.restore(self.model, self.plain, self.fabric)
-        if state is not None:
-            check_compiler(state.compiled)
-            self.objective.restore(state.own)
+        with as_written(self.checkpointer.path):
+            state = self.checkpointer.restore(self.model, self.plain, self.fabric)
+            if state is not None:
+                check_compiler(state.compiled)
+                self.objective.restore(state.own)
         return state
 
     def begin(self, values_read: int) -> State:

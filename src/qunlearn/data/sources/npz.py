@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,10 @@ def _arrays(path: Path) -> tuple[dict[str, Member], dict[str, Array]]:
     if ("x_test" in found) != ("y_test" in found):
         raise UserError(f"The file {str(path)!r} has only one of x_test and y_test; add the other.")
     parts = {name: found[name] for name in IMAGES if name in found}
-    return parts, {name: found[name].read() for name in found if name not in IMAGES}
+    arrays = {name: found[name].read() for name in found if name not in IMAGES}
+    for name, array in arrays.items():
+        _check_letters(name, array)
+    return parts, arrays
 
 
 def to_arrays(data: ImageData) -> dict[str, NDArray[Any]]:
@@ -170,6 +174,14 @@ def _blocks(parts: Mapping[str, Member], layout: str | None, wanted: Tensor) -> 
 def _columns(arrays: Mapping[str, Any], start: str) -> dict[str, Any]:
     names = [name for name in arrays if name.startswith(start)]
     return {name.removeprefix(start): _texts(arrays, name) for name in names}
+
+
+def _check_letters(name: str, array: Any) -> None:
+    """Refuse texts with numbers that are no letters, of which Python can make no text."""
+    if array.dtype.kind == "U" and array.nbytes:
+        numbers = np.frombuffer(array.tobytes(), np.dtype("u4").newbyteorder(array.dtype.byteorder))
+        if numbers.max() > sys.maxunicode:
+            raise UserError(f"The array {name!r} holds texts that are none; write it again.")
 
 
 def _single(arrays: Mapping[str, Any], name: str) -> Any:
