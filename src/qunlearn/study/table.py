@@ -30,6 +30,14 @@ Interval = tuple[float, float | None]
 """A mean over seeds, and half its 95 % interval; the interval of one seed is None."""
 
 
+Detail = float | str | tuple[str | int, ...] | Mapping[str, int]
+"""What a request asked, under one name."""
+
+
+NEEDED_PARTS = {"forget", "retain", "test"}
+"""What FA, RA, TA and MIA are measured on."""
+
+
 @dataclass(frozen=True)
 class CellResult:
     """What a finished cell came to.
@@ -134,7 +142,7 @@ class Table:
     """
 
     request: str
-    detail: Mapping[str, object]
+    detail: Mapping[str, Detail]
     parts: Mapping[str, int]
     seeds: int
     original: Scores
@@ -178,9 +186,30 @@ def read_table(content: object, path: Path) -> Table:
         if isinstance(content.get("ranking"), str):
             del content["ranking"]  # a sentence once; it follows from the rows
     table = typed(Table, content, path)
-    if not table.methods:
-        raise UserError(f"The table {str(path)!r} has no method in it; make the comparison again.")
+    if lacks := _lacks(table):
+        raise UserError(
+            f"{str(path)!r} does not hold what qunlearn writes ({lacks}); give the same `qunlearn "
+            "compare` again, which makes it anew from its cells."
+        )
     return replace(table, ranking=ranking(table.methods, table.noise_floor))
+
+
+def _lacks(table: Table) -> str:
+    """What a table lacks that every comparison has."""
+    if not table.rows or table.retrain.method != "retrain" or not table.methods:
+        return "Retrain and a method are needed"
+    if not {"forget", "retain"} <= table.parts.keys():
+        return "parts: forget and retain are needed"
+    for row in table.rows:
+        by_part = [row.entropy] + ([row.agreement, row.divergence] if row in table.methods else [])
+        if not row.cells or not all(table.parts.keys() <= each.keys() for each in by_part):
+            return f"{row.method}: a cell or a part is missing"
+        if row.gaps.keys() != set(SCORES):
+            return f"{row.method}: a gap is missing"
+    scores = [table.original, *(cell.metrics for row in table.rows for cell in row.cells)]
+    if not all(each.complete and each.parts.keys() >= NEEDED_PARTS for each in scores):
+        return "FA, RA, TA or MIA is missing"
+    return ""
 
 
 def rows_of(
