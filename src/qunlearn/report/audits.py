@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from qunlearn.audit.bits import BitsAudit, ChangedCodes, verdict
 from qunlearn.metrics.gap import SCORES
-from qunlearn.report.html import Safe, join, section, table, tag
 from qunlearn.report.words import declared_words
 
-BITS = (
-    "The weights rounded anew, from the values underneath, to other bits than they were trained "
-    "with. A weight that forgetting moved by less than a step keeps its code, so that memory may "
-    "come back on another grid. Good: the forgotten samples are right no more often than with the "
-    "trained bits, or than Retrain treated the same shows. Where the kept samples (RA) are lost, "
-    "the rounding has broken the model, and nothing can be told."
-)
 
+@dataclass(frozen=True)
+class BitsFindings:
+    """The audit of the bits as a page shows it: in words, and as a table."""
 
-def bits_section(audit: BitsAudit | None) -> Safe:
-    """The audit of the bits, if one was made."""
-    if audit is None:
-        return Safe("")
-    head, rows = bits_table(audit)
-    return section(
-        "When the bits change",
-        tag("p", BITS),
-        tag("p", tag("b", bits_words(audit))),
-        tag("p", declared_words(audit.declared)) if audit.declared else "",
-        table(head, rows, "When the bits change"),
-        _changed(audit.changed),
-    )
+    words: str
+    declared: str
+    head: list[str]
+    rows: list[list[str]]
+    changed: ChangedCodes | None
+
+    @classmethod
+    def of(cls, audit: BitsAudit) -> BitsFindings:
+        """What an audit found."""
+        declared = declared_words(audit.declared) if audit.declared else ""
+        return cls(bits_words(audit), declared, *bits_table(audit), audit.changed)
 
 
 def bits_table(audit: BitsAudit) -> tuple[list[str], list[list[str]]]:
@@ -85,15 +80,3 @@ def bits_words(audit: BitsAudit) -> str:
         above = f"FA {found.ahead:.1f} points above Retrain's"
         return f"It had not forgotten in the first place, {above}: {rest}"
     return f"It stays forgotten: {rest}"
-
-
-def _changed(changed: ChangedCodes | None) -> Safe:
-    """How many codes forgetting changed: one figure, and those of the layers on request."""
-    if changed is None:
-        return Safe("")
-    label = "Codes changed, layer by layer"
-    rows = [[name or "(whole model)", f"{v:.2f} %"] for name, v in changed.layers.items()]
-    return join(
-        tag("p", f"Forgetting changed {changed.all:.2f} % of the integer codes."),
-        tag("details", tag("summary", label), table(["layer", "codes changed"], rows, label)),
-    )

@@ -8,12 +8,12 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qunlearn.report.html import Safe, join, tag
+from markupsafe import Markup
 
 INK, SOFT, LINE, PAPER = "#1b2733", "#566370", "#d5dbe1", "#ffffff"
 FORGET, KNOWN, ON_BAR = "#c65300", "#0072b2", "#fefefe"
@@ -64,16 +64,10 @@ class Drawn:
     svg: str
     png: bytes
 
-    def html(self) -> Safe:
-        """The figure as a part of the page."""
-        picture = Safe(inline(self.svg, self.name))
-        named = tag("svg", role="img", aria_label=self.alt)
-        opened = str(named).removesuffix("></svg>")
-        return tag(
-            "figure",
-            tag("figcaption", self.title) if self.title else "",
-            Safe(picture.replace("<svg", opened, 1)),
-        )
+    @property
+    def inside(self) -> Markup:
+        """What stands in the page between `<svg` and `</svg>`."""
+        return Markup(inline(self.svg, self.name).removeprefix("<svg").removesuffix("</svg>"))
 
 
 def draw(
@@ -138,12 +132,6 @@ def inline(svg: str, name: str) -> str:
     for colour, variable in THEME.items():
         svg = svg.replace(f": {colour}", f": var({variable})")
     return svg
-
-
-def panels(figures: Iterable[Drawn]) -> Safe:
-    """Small figures side by side, where there is room."""
-    shown = join(*(figure.html() for figure in figures))
-    return tag("div", shown, class_="panels") if shown else shown
 
 
 def slug(name: str) -> str:

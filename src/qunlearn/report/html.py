@@ -1,92 +1,54 @@
-"""HTML from parts: whatever is not marked as HTML already is escaped."""
+"""Pages from the templates of this package: whatever is not marked as HTML already is escaped."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 
-from qunlearn.report.style import CSS
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-VOID = {"meta", "br", "hr"}
-
-
-class Safe(str):
-    """Text that is HTML already."""
+from qunlearn.metrics.gap import SCORES
+from qunlearn.parts import part_name
 
 
-def text(value: object) -> Safe:
-    """Anything as HTML: escaped, unless it is HTML already; a number stays with its percent sign.
-
-    >>> text("<b>"), text(Safe("<b>"))
-    ('&lt;b&gt;', '<b>')
-    """
-    if isinstance(value, Safe):
-        return value
-    return Safe(html.escape(str(value)).replace(" %", "\N{NO-BREAK SPACE}%"))
-
-
-def verbatim(value: str) -> Safe:
-    """Text to be copied from the page: escaped, and not changed otherwise."""
-    return Safe(html.escape(value))
-
-
-def join(*children: object) -> Safe:
-    """One after another."""
-    return Safe("".join(map(text, children)))
-
-
-def tag(name: str, /, *children: object, **attributes: object) -> Safe:
-    """An element; `class_` and `aria_label` stand for `class` and `aria-label`.
-
-    >>> tag("p", "1 < 2", tag("b", "!"), class_="note")
-    '<p class="note">1 &lt; 2<b>!</b></p>'
-    """
-    words = [name]
-    for key, value in attributes.items():
-        if value is not None:
-            spelt = key.rstrip("_").replace("_", "-")
-            words.append(f'{spelt}="{html.escape(str(value))}"')
-    opened = f"<{' '.join(words)}>"
-    return Safe(opened) if name in VOID else Safe(f"{opened}{join(*children)}</{name}>")
-
-
-def section(title: str, *children: object) -> Safe:
-    """A part of the page; nothing at all if there is nothing in it."""
-    if not any(children):
-        return Safe("")
-    return Safe(f"\n{tag('section', tag('h2', title), *children)}\n")
-
-
-def table(
-    head: Sequence[object],
-    rows: Iterable[Sequence[object]],
-    label: str,
-    classes: Sequence[str] = (),
-) -> Safe:
-    """A table in a box of its own that scrolls sideways; a row's first cell is its name."""
-    lines = []
-    for i, (first, *others) in enumerate(rows):
-        cells = [tag("th", first, scope="row"), *(tag("td", cell) for cell in others)]
-        lines.append(tag("tr", *cells, class_=(classes[i] or None) if classes else None))
-    top = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head))) if head else ""
-    whole = tag("table", top, tag("tbody", *lines))
-    # A box that scrolls has to be reachable by keyboard, and so needs a name.
-    return tag("div", whole, class_="scroll", role="region", aria_label=label, tabindex="0")
-
-
-def page(title: str, *children: object) -> str:
-    """The whole page. Its policy forbids the browser to load anything from anywhere."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    head = join(
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Safe(CSS)),
+def render(template: str, **content: object) -> str:
+    """The page that a template makes of its content; a name it lacks is an error."""
+    pages = Environment(
+        loader=PackageLoader("qunlearn.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=unbroken,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    body = tag("body", tag("main", *children))
-    return f"<!doctype html>\n{tag('html', tag('head', head), body, lang='en')}\n"
+    pages.globals["SCORES"] = list(SCORES)
+    pages.filters |= {"fixed": fixed, "figures": figures, "counted": counted}
+    pages.filters["part_name"] = part_name
+    return pages.get_template(template).render(content)
+
+
+def unbroken(value: object) -> str:
+    r"""A value as text in which a number stays with its percent sign.
+
+    >>> unbroken("5 %")
+    '5\xa0%'
+    """
+    return value if isinstance(value, Markup) else str(value).replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def fixed(value: float, digits: int = 2) -> str:
+    """A number with so many decimals.
+
+    >>> fixed(1.005), fixed(99.96, 1)
+    ('1.00', '100.0')
+    """
+    return f"{value:.{digits}f}"
+
+
+def figures(scores: Mapping[str, float]) -> list[str]:
+    """The four figures as cells of a table."""
+    return [fixed(scores[name]) for name in SCORES]
 
 
 def counted(number: int, noun: str) -> str:

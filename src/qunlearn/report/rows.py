@@ -1,48 +1,11 @@
-"""The table of a comparison, as the page shows it."""
+"""The words and numbers of a comparison's table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from qunlearn.metrics.gap import SCORES
-from qunlearn.parts import LOST, part_name
-from qunlearn.report.html import Safe, counted, join, table, tag
-from qunlearn.report.sections import MEANING
+from qunlearn.parts import LOST
+from qunlearn.report.html import counted
 from qunlearn.study.ranking import Ranking
 from qunlearn.study.table import Interval, Table, TableRow
-
-
-def comparison_table(content: Table) -> Safe:
-    """Each figure with its interval and its gap; notes on how it came about."""
-    rows, floor, ranked = content.rows, content.noise_floor, content.ranking
-    places = {row.method: ranked.place(row.method) if ranked else None for row in rows}
-    head = ["method", "AG", *SCORES, "runtime", "trials"]
-    before = [f"{value:.2f}" for value in content.original.figures.values()]
-    lines = [_padded(["before forgetting", "", *before], len(head))]
-    lines += [_line(row, places[row.method]) for row in rows]
-    classes = ["aside", *("best" if place == "best" else "" for place in places.values())]
-    if floor:
-        name = join("noise floor", tag("small", "Retrains among each other"))
-        lines.append(_padded([name, interval(floor.AG)], len(head)))
-        classes.append("aside")
-    lines += [_padded([name, "failed"], len(head)) for name in content.failed]
-    classes += ["aside"] * len(content.failed)
-    return join(
-        table(head, lines, "The comparison", classes),
-        *(tag("p", note, class_="note") for note in (MEANING, *notes(content))),
-        _parts(content),
-        _lira(rows),
-    )
-
-
-def _line(row: TableRow, place: str | None) -> list[object]:
-    retrain = row.method == "retrain"
-    cells: list[object] = [join(row.method, tag("small", place)) if place else row.method]
-    cells.append("" if retrain else interval(row.AG))
-    for score, value in row.figures.items():
-        gap = "the reference" if retrain else f"gap {interval(row.gaps[score])}"
-        cells.append(join(interval(value), tag("small", gap)))
-    return [*cells, runtime(row), "" if retrain else row.trials]
 
 
 def runtime(row: TableRow) -> str:
@@ -50,58 +13,11 @@ def runtime(row: TableRow) -> str:
     return f"{'' if row.evenly_timed else '~ '}{interval(row.runtime, 1)} %"
 
 
-def _parts(content: Table) -> Safe:
-    """How alike the predictions are to Retrain's, part by part."""
-    lines = [
-        (
-            join(row.method, tag("small", part_name(part))),
-            interval(row.entropy[part], 3),
-            *(
-                ("", "")
-                if row.method == "retrain"
-                else (f"{interval(row.agreement[part])} %", interval(row.divergence[part], 4))
-            ),
-        )
-        for part in content.parts
-        for row in content.rows
-    ]
-    return join(
-        tag("h3", "Predictions, part by part"),
-        tag(
-            "p",
-            "Entropy: how unsure the predictions are, in nats; good is Retrain's. Agreement: how "
-            "often the same class is predicted as by Retrain; high is good. Divergence: how far "
-            "the probabilities are from Retrain's (Jensen-Shannon, in nats); small is good. Two "
-            "Retrains do not agree entirely either.",
-            class_="note",
-        ),
-        table(("method", "entropy", "agreement", "divergence"), lines, "Predictions"),
-    )
-
-
-def _lira(rows: Sequence[TableRow]) -> Safe:
-    """What the attack on each sample finds, where there were enough Retrains for it."""
-    judged = [row for row in rows if row.lira]
-    if not judged:
-        return Safe("")
-    names = list(judged[0].lira)
-    lines = [(row.method, *(interval(row.lira[name], 3) for name in names)) for row in judged]
-    return join(
-        tag("h3", "LiRA: an attack on each sample"),
-        tag("p", LIRA, class_="note"),
-        table(("method", *names), lines, "LiRA"),
-    )
-
-
 LIRA = (
     "LiRA judges each forgotten sample by the Retrains of the other seeds. Retrain itself has an "
     "AUC of 0.5 and a TPR of 1 %; an AUC above 0.5: still known; below: made surer to be unknown "
     "than unseen data is; AUC of |z|: out in either direction."
 )
-
-
-def _padded(cells: Sequence[object], width: int) -> list[object]:
-    return [*cells, *[""] * (width - len(cells))]
 
 
 def notes(content: Table) -> list[str]:
