@@ -1,4 +1,4 @@
-"""The demo's story holds: the network knows its digits by heart, and forgetting shows."""
+"""The demo's story holds: the network has memorised its digits, and forgetting shows."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def demo(out: Path, seed: int = 0, samples: int = SAMPLES, epochs: int = EPOCHS)
 
 
 def noisy_digits(out: Path, samples: int) -> Path:
-    """Write the digits, so noisy that a network gets many right only if it knows them by heart.
+    """Write the digits, so noisy that a network gets many right only if it has memorised them.
 
     Clean digits are nearly all right whether they were trained on or not: nothing to forget.
     """

@@ -156,7 +156,7 @@ def test_ctrl_c_is_one_sentence_and_leaves_no_loadable_run(tmp_path):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     assert process.communicate()[1] == (
-        "qunlearn: Interrupted; go on with `qunlearn train --resume --out run`.\n"
+        "qunlearn: Interrupted; resume with `qunlearn train --resume --out run`.\n"
     )
     assert process.returncode == 1
     with pytest.raises(UserError, match="not finished"):

@@ -29,7 +29,7 @@ def test_what_was_interrupted_says_how_to_go_on_and_does(qunlearn, ctrl_c, tmp_p
             code, _, said = qunlearn(*words, "--out", out)
         assert code == 1
         assert said == (
-            f"qunlearn: Interrupted; go on with `qunlearn {words[0]} --resume --out {out}`.\n"
+            f"qunlearn: Interrupted; resume with `qunlearn {words[0]} --resume --out {out}`.\n"
         )
     ctrl_c.undo()
     for name, *more in (("train",), ("forget", "--accept"), ("compare",)):
@@ -42,7 +42,7 @@ def test_what_was_interrupted_says_how_to_go_on_and_does(qunlearn, ctrl_c, tmp_p
 
 def test_resume_with_other_settings_or_nothing_to_go_on_with(qunlearn, tmp_path, run_folder):
     code, _, said = qunlearn("train", "--resume", "--out", tmp_path / "none")
-    assert (code, "There is nothing to go on with in" in said) == (2, True)
+    assert (code, "There is nothing to resume in" in said) == (2, True)
     code, _, said = qunlearn("train", "--resume")
     assert (code, "name its folder with --out" in said) == (2, True)
     code, _, said = qunlearn("train", "--resume", "--out", run_folder, "--lr", "0.5")

@@ -92,7 +92,7 @@ def test_two_processes_listen_to_nobody_else_and_end_by_sigterm(tmp_path: Path) 
     assert set(addresses) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     process.send_signal(signal.SIGTERM)
     message = process.communicate(timeout=SECONDS)[1]
-    assert message == "qunlearn: Interrupted; go on with `qunlearn train --resume --out run`.\n"
+    assert message == "qunlearn: Interrupted; resume with `qunlearn train --resume --out run`.\n"
     assert process.returncode == 1
     check_gone(process.pid)
 
@@ -108,7 +108,7 @@ def test_workers_end_by_sighup(tmp_path: Path, run_folder: Path, to_all: bool) -
     else:
         process.send_signal(signal.SIGHUP)
     message = process.communicate(timeout=SECONDS)[1]
-    assert message == "qunlearn: Interrupted; go on with `qunlearn compare --resume --out out`.\n"
+    assert message == "qunlearn: Interrupted; resume with `qunlearn compare --resume --out out`.\n"
     assert process.returncode == 1
     check_gone(process.pid)
 

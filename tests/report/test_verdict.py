@@ -190,7 +190,9 @@ def test_a_target_decides_where_there_is_no_retrain(reached, samples, word, met,
 def test_a_target_in_words():
     said = verdict_of(calibrated(0.755, logit_scale=1.234, random=False)).reasons[0]
     assert "75.5 %, target 75.0 ± 1.1 % (estimated from 5,000 unseen samples), before" in said
-    assert "First at or below target in no epoch." in said
+    assert "First at or below target" not in said
+    late = verdict_of(calibrated(0.755, reached_in_epoch=2)).reasons[0]
+    assert "First at or below target in epoch 2 of 5." in late
     assert "Logits were rescaled by 1.23" in said
     assert "no random share" in said
     gone = replace(calibrated(0.01, target=0.0, chance=0.0, class_wise=True), whole_classes=True)

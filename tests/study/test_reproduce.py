@@ -287,7 +287,7 @@ def test_each_experiment_prints_its_figures_beside_the_papers(
         page = home / "random-10" / what / "report.html"
         assert page.is_file()
         assert str(page) in out.replace("\n", "")
-        assert "How sure of the truth" in page.read_text()  # it finds the shared cells
+        assert "Confidence in the true label" in page.read_text()  # it finds the shared cells
 
 
 def test_quantizers_share_a_twin_and_its_retrains(monkeypatch, tmp_path):

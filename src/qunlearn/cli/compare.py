@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OutFolder = Annotated[
     Path | None,
     typer.Option(
-        help="The folder of the comparison, new or one to go on with; beside the run by default, "
+        help="The folder of the comparison, new or one to resume; beside the run by default, "
         "as runs/original-compare-random-10."
     ),
 ]
@@ -36,7 +36,7 @@ def command(
     """Compare methods of forgetting with Retrain, over several seeds.
 
     Makes what is missing (a Retrain for each seed, then every method), and prints the table. If it
-    is interrupted, give the same command again, or --resume: it goes on where it was.
+    is interrupted, give the same command again, or --resume: finished cells are not made again.
 
     Examples:
       qunlearn compare runs/original --random 0.1 --methods all --seeds 3

@@ -28,7 +28,7 @@ def command(settings: DemoConfig, json: Json = False) -> None:
     """See it work on embedded data, in about a minute.
 
     Trains a network with 4-bit weights and activations on a few noisy handwritten digits until it
-    knows them by heart, makes it forget a tenth of them by three methods, compares each with
+    has memorised them, makes it forget a tenth of them by three methods, compares each with
     networks that were retrained without that tenth, and writes a page that shows it all.
 
     Examples:

@@ -15,7 +15,7 @@ def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> Non
 
     Accuracy on what was forgotten (FA), retained (RA) and on the test part (TA), and the share of
     forgotten samples that a membership attack takes for unseen (MIA). None of them is good high or
-    low: a network retrained without those samples sets the mark, and AG is the mean gap to it.
+    low: a network retrained without those samples is the reference, and AG the mean gap to it.
     Without augmentation, and without moving BatchNorm.
 
     Examples:

@@ -30,7 +30,7 @@ def command(
     """Make a run's network forget samples, and save the new network.
 
     The run itself is not changed. A run that has forgotten can be made to forget more: what was
-    forgotten earlier is never trained on again, and every evaluation goes on reporting it.
+    forgotten earlier is never trained on again, and every evaluation still reports it.
 
     Exit code 3: the new network is kept, but a target was not met: that of this request, or of an
     earlier one whose samples came back. The verdict says by how much, and what to try.

@@ -29,7 +29,7 @@ OutFolder = Annotated[
 Resume = Annotated[
     bool,
     typer.Option(
-        "--resume", help="Go on with what was interrupted in --out; its settings are known there."
+        "--resume", help="Resume what was interrupted in --out; its settings are known there."
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="The run folder.")]
@@ -74,7 +74,7 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
                     raise
                 name = command.__module__.rpartition(".")[2]
                 words = shlex.join(["qunlearn", name, "--resume", "--out", str(file.parent)])
-                raise Failure(f"Interrupted; go on with `{words}`.") from None
+                raise Failure(f"Interrupted; resume with `{words}`.") from None
 
         file = inspect.Parameter(
             "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigFile
@@ -90,16 +90,16 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
 
 
 def interrupted(given: Mapping[str, object], kind: type[Config]) -> Path | None:
-    """The settings of what is to be gone on with; None if it must be begun with those given."""
+    """The settings of the run to resume; None if it must be begun with those given."""
     if not given["out"]:
-        raise UserError("--resume must know what to go on with; name its folder with --out.")
+        raise UserError("--resume must know what to resume; name its folder with --out.")
     file = Path(str(given["out"])) / kind.file_name
     if file.is_file():
         return file
     if _set({name: value for name, value in given.items() if name in kind.model_fields}):
         return None  # it ended before it had begun
     raise UserError(
-        f"There is nothing to go on with in {str(given['out'])!r}; check the path, or leave "
+        f"There is nothing to resume in {str(given['out'])!r}; check the path, or leave "
         "--resume out."
     )
 
@@ -127,7 +127,7 @@ def settings_in(
         name = spelt.replace("-", "_")
         if name not in known and begun:
             raise UserError(
-                f"{str(file.parent)!r} was begun by another command; go on with it by that one."
+                f"{str(file.parent)!r} was begun by another command; resume it with that one."
             )
         if name not in known:
             raise UserError(f"In {str(file)!r}: {unknown('setting', name, known)}")

@@ -1,4 +1,4 @@
-"""How sure a network is as a whole: forgetting lowers that, and the last layer gives it back.
+"""The temperature of a network's predictions: forgetting raises it, and the last layer restores it.
 
 A push that makes some samples less sure makes all of them a little less so. A network that never
 saw the samples would not be: it is as sure of unseen samples as the one before, but for what it
@@ -20,7 +20,7 @@ from qunlearn.quant.layers import QUANTIZED
 from qunlearn.training.inference import predict
 
 MOST = 2.0
-"""The largest factor: a network that wants more has lost more than its sureness."""
+"""The largest factor: a network that needs more has lost more than its temperature."""
 
 CLOSE = 1e-3
 """How exactly the logits must have grown by the factor, of their size."""
@@ -80,7 +80,7 @@ def missing_factor(logits: Tensor, wanted: float) -> float:
 
 @torch.no_grad()
 def multiply(layer: Any, factor: float) -> None:
-    """Make a layer's output `factor` times as large; with few bits, without changing a code."""
+    """Make a layer's output `factor` times as large; in a low-bit layer no code changes."""
     quantizer = getattr(layer, "weight_quantizer", None)
     stretch = quantizer.stretch if isinstance(quantizer, Quantizer) else torch.mul
     layer.weight.copy_(stretch(layer.weight, factor))

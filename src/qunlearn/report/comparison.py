@@ -45,7 +45,7 @@ def report_comparison(path: Path, *, data: Path | None = None, image: bool = Fal
     if not (path / TABLE).is_file():
         raise UserError(
             f"The comparison {str(path)!r} was not finished; give the same `qunlearn compare` "
-            "again, which goes on where it was."
+            "again, which resumes it."
         )
     check_writable(path)
     folder = StudyFolder(path)

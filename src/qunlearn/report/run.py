@@ -143,13 +143,15 @@ def _bars(run: Run, name: str, metrics: RunMetrics, retrain: Retrain | None) -> 
 def _outputs(run: Run, retrain: Retrain | None, split: Split, image: bool) -> OutputFigures:
     labels = labels_of(split)
     after, before = outputs_after(run, labels), outputs_before(run, split)
-    mark = None if retrain is None else Outputs.of(retrain.outputs, labels)
+    retrained = None if retrain is None else Outputs.of(retrain.outputs, labels)
     both = {BEFORE: before, AFTER: after}
     own = {} if after is None else {AFTER: after}
-    answers = {BEFORE: before, RETRAIN: mark, **own}
-    one, words = sample_panels(split, own, before, mark, image=image)
+    answers = {BEFORE: before, RETRAIN: retrained, **own}
+    one, words = sample_panels(split, own, before, retrained, image=image)
     return OutputFigures(
-        confidence=[confidence_panel(n, o, mark) for n, o in both.items() if o is not None],
+        confidence=[
+            confidence_panel(n, o, retrained) for n, o in both.items() if o is not None
+        ],
         spread=[ranked_panel("on the forgotten samples", answers)] if own else [],
         one=one,
         words=words,

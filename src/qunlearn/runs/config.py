@@ -22,7 +22,7 @@ from qunlearn.training.config import (
 
 
 class QuantConfig(Config):
-    """How few bits."""
+    """The bit widths and the quantizer."""
 
     panel: ClassVar[str] = "Bits"
 
@@ -107,7 +107,7 @@ class AdoptConfig(DataConfig, ModelConfig, QuantConfig, OptimizerConfig, Compute
     )
     weight_bits: Bits = Field(32, description="Bits of the weights: 2 to 8, or 32.")
     act_bits: Bits = Field(32, description="Bits of each layer's input: 2 to 8, or 32.")
-    epochs: int = Field(0, ge=0, le=10**6, description="Epochs of fine-tuning with few bits.")
+    epochs: int = Field(0, ge=0, le=10**6, description="Epochs of low-bit fine-tuning.")
     lr: LearningRate = Field(0.01, description="The learning rate of the fine-tuning.")
 
 

@@ -32,7 +32,7 @@ from qunlearn.training.train import check_fits, train
 def train_run(config: TrainConfig, out: Path, *, resume: bool = False) -> Run:
     """Train as the settings say and keep everything in the folder `out`.
 
-    With `resume`, go on with the run that was begun there, if there is one.
+    With `resume`, resume the run that was begun there, if there is one.
     """
     Run.check_free(out, resume)
     if config.start_from is not None:

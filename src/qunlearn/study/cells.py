@@ -63,7 +63,7 @@ class Cell:
             )
 
     def make(self) -> None:
-        """Make it, or go on with it where it was interrupted."""
+        """Make it, or resume it where it was interrupted."""
         if self.config.threads:
             torch.set_num_threads(self.config.threads)
         if Run.is_complete(self.path):
@@ -155,7 +155,7 @@ def stated(config: ForgetConfig) -> dict[str, object]:
 def run_cells(cells: Sequence[Cell], workers: int, title: str) -> list[Run | Failure]:
     """Make those cells that are not there yet, `workers` of them at a time; all of them, in order.
 
-    A cell that was interrupted goes on from where it was.
+    A cell that was interrupted is resumed.
     """
     for cell in cells:
         cell.check()

@@ -44,9 +44,9 @@ def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> T
     cells = Cells(config, home or out, check(config, given))
     digest = {TABLE: {"origin": origin.info.model_sha256}}
     with named(cells.home, out):
-        marks = marks_of(cells, given)
+        references = retrain_cells(cells, given)
         with StudyFolder.writing(out, config.to_dict() | digest) as folder:
-            table = tabulated(config, cells, marks, given, source)
+            table = tabulated(config, cells, references, given, source)
             folder.write_table(table.to_json())
     return table
 
@@ -61,28 +61,28 @@ def retrain_all(config: CompareConfig, home: Path) -> None:
     """Make the Retrains of a comparison, and nothing else of it."""
     _, given = planned(config)
     with named(home):
-        marks = marks_of(Cells(config, home, check(config, given)), given)
-        list(map(_made, run_cells(marks, config.workers, "retraining")))
+        references = retrain_cells(Cells(config, home, check(config, given)), given)
+        list(map(_made, run_cells(references, config.workers, "retraining")))
 
 
-def marks_of(cells: Cells, given: Mapping[str, Settings]) -> list[Cell]:
+def retrain_cells(cells: Cells, given: Mapping[str, Settings]) -> list[Cell]:
     """The Retrains that a comparison measures against."""
     seeds = range(cells.config.seeds)
-    marks = [cells.cell("retrain", given["retrain"], seed) for seed in seeds]
-    for mark in marks:
-        mark.check()
-    return marks
+    references = [cells.cell("retrain", given["retrain"], seed) for seed in seeds]
+    for cell in references:
+        cell.check()
+    return references
 
 
 def tabulated(
     config: CompareConfig,
     cells: Cells,
-    marks: Sequence[Cell],
+    references: Sequence[Cell],
     given: dict[str, Settings],
     source: Source | None,
 ) -> Table:
     """Make what is missing, and the table of it."""
-    retrains = list(map(_made, run_cells(marks, config.workers, "retraining")))
+    retrains = list(map(_made, run_cells(references, config.workers, "retraining")))
     trials = {name: source.trials[source.row(name)] for name in config.names} if source else {}
     failed: dict[str, str] = {}
     split = split_of(retrains[0], config.data_path)

@@ -24,7 +24,7 @@ def tuned(
 
     The first trial is the default's, some more are spread over the range, the others are optuna's.
     `job` is a method's name with the settings that are given. Finished trials are kept: a search
-    that was interrupted, or is to have more trials, goes on where it was. The best trial is the
+    that was interrupted, or is to have more trials, is resumed. The best trial is the
     method's cell of seed 0 at the same time: nothing is trained twice.
     """
     name, given = job
