@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from qunlearn.methods import constants
 from qunlearn.store.run import Run
 
 ROOT = Path(__file__).parent.parent
@@ -24,6 +25,10 @@ def test_the_readmes_program_runs(capsys, tmp_path, monkeypatch):
     assert "times smaller" in capsys.readouterr().out
     assert Run.is_complete(tmp_path / "runs" / "forgotten")
     assert (tmp_path / "model.onnx").is_file()
+
+
+def test_the_tuned_constants_are_those_of_the_code():
+    assert constants.table() in (ROOT / "docs" / "calibration.md").read_text()
 
 
 def test_the_page_on_measuring_has_a_program_that_runs(capsys):

@@ -15,6 +15,8 @@ from qunlearn.characters import UNSAFE
 from qunlearn.cli import main
 from qunlearn.cli.output import print_json, print_scores, print_table, say, say_error
 from qunlearn.errors import UserError
+from qunlearn.metrics import PartScores
+from qunlearn.runs.metrics import RunMetrics
 
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\u2066\r"
 
@@ -103,7 +105,7 @@ def test_a_received_run(qunlearn, run_folder, tmp_path):
     [(56.0, 5000, False), (54.0, 5000, True), (66.0, 30, True), (68.0, 30, False)],
 )
 def test_an_attack_that_may_be_guessing_is_called_so(accuracy, samples, weak, capsys):
-    parts = {"retain": {"samples": 9000}, "test": {"samples": samples}}
-    figures = dict.fromkeys(("FA", "RA", "TA", "MIA"), 50.0)
-    print_scores({**figures, "parts": parts, "attack_accuracy": accuracy})
+    sizes = {"forget": 100, "retain": 9000, "test": samples}
+    parts = {part: PartScores(50.0, size, 0.5, 0.5) for part, size in sizes.items()}
+    print_scores(RunMetrics(parts, {"confidence": 50.0}, accuracy))
     assert (f"is right on {accuracy:.1f} % of trained" in capsys.readouterr().out) == weak

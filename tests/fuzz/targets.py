@@ -30,7 +30,7 @@ from qunlearn.export.network import _about
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, describe
 from qunlearn.report import report_folder
-from qunlearn.report.gather import outputs_of
+from qunlearn.report.gather import outputs_after
 from qunlearn.runs.check import check_run
 from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.data import data_config, split_of
@@ -104,19 +104,19 @@ def of_runs(base: Path) -> dict[str, Target]:
         reported(path)
 
     def of_outputs() -> None:
-        outputs_of(run, labels_of(split))
+        outputs_after(run, labels_of(split))
         measured_before(run, model, split)
-        against(run, run, split)
+        against(run, run, split, 0)
 
     def of_config() -> None:
         data_config(run)
         recipe_of(run)
         result_of(run, 0)
-        settings_in(path / "config.toml", list(ForgetConfig.model_fields))
+        settings_in(path / "config.toml", list(ForgetConfig.model_fields), ForgetConfig)
         ForgetConfig.parse(run.config)
 
     def of_training() -> None:
-        values = settings_in(base / "train.toml", list(TrainConfig.model_fields))
+        values = settings_in(base / "train.toml", list(TrainConfig.model_fields), TrainConfig)
         TrainConfig.parse(values)
 
     shutil.copy(base / "original" / "config.toml", base / "train.toml")

@@ -18,32 +18,36 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods import Job, calibrated, calibration, forget
 from qunlearn.methods.calibrated import (
+    CalibratedConfig,
+    Push,
+    never_seen,
+    passes_per_epoch,
+    urgency,
+)
+from qunlearn.methods.calibration import (
+    Calibration,
+    Target,
+    WrongTargets,
+    calibration_of,
+    difficulties,
+    find_target,
+    state_of,
+)
+from qunlearn.methods.constants import (
     BELOW,
+    EPOCHS,
     FEWEST,
+    LEARNING,
     LEAST,
     LR,
     ONE_TURN,
+    PRIOR,
     PUSH,
     PUSHES,
     RECENT,
     SLACK,
     TURNS,
     WRONG,
-    CalibratedConfig,
-    Push,
-    how_often,
-    never_seen,
-    urgency,
-)
-from qunlearn.methods.calibration import (
-    PRIOR,
-    Aim,
-    Calibration,
-    WrongTargets,
-    calibration_of,
-    difficulties,
-    find_aim,
-    state_of,
 )
 from qunlearn.metrics import margin
 from qunlearn.report.target import target_words
@@ -57,7 +61,7 @@ numbers = st.floats(-50, 50, width=32)
 
 @given(st.lists(numbers, min_size=1), st.lists(numbers, min_size=1), st.lists(numbers, min_size=1))
 def test_matching_keeps_order_and_stays_within_the_target(values, among, target):
-    found = calibration._matched(*map(torch.tensor, (sorted(values), among, target)))
+    found = calibration.quantile_map(*map(torch.tensor, (sorted(values), among, target)))
     assert (found.diff() >= 0).all()
     assert min(target) <= float(found.min()) <= float(found.max()) <= max(target)
 
@@ -66,7 +70,7 @@ def test_matching_a_sample_among_its_own_kind_gives_the_targets_distribution():
     rng = np.random.default_rng(0)
     among, values = (torch.tensor(rng.normal(3, 5, 4000)) for _ in range(2))
     target = torch.tensor(rng.exponential(2, 1000))
-    found = calibration._matched(values, among, target)
+    found = calibration.quantile_map(values, among, target)
     for share in (0.1, 0.5, 0.9):
         wanted = np.quantile(target.numpy(), share)
         assert np.quantile(found.numpy(), share) == pytest.approx(wanted, rel=0.1)
@@ -74,7 +78,7 @@ def test_matching_a_sample_among_its_own_kind_gives_the_targets_distribution():
 
 def test_the_aim_is_the_definition(trained, asked):
     labels = asked.data.labels
-    aim = find_aim(trained, asked, asked.held_out, seed=0)
+    aim = find_target(trained, asked, asked.held_out, seed=0)
     everyone = torch.cat([asked.retain, asked.forget])
     hard = difficulties(trained, asked, everyone, seed=0)
     unseen = margin(predict(trained, asked.data, asked.held_out), labels[asked.held_out])
@@ -86,7 +90,7 @@ def test_the_aim_is_the_definition(trained, asked):
         aims = []
         for members, reference in ((own, unseen[same]), (kept, unseen)):
             share = ((hard[members] < hard[row]).sum() + (hard[members] <= hard[row]).sum()) / 2
-            expected = calibration.worse(reference, less).numpy()
+            expected = calibration.with_less_data(reference, less).numpy()
             aims.append(np.quantile(expected, float(share / len(members))))
         count = min(len(own), int(same.sum()))
         wanted = (count * aims[0] + PRIOR * aims[1]) / (count + PRIOR)
@@ -100,19 +104,19 @@ def test_the_aim_is_the_definition(trained, asked):
 @pytest.mark.parametrize("less", [0.9, 0.7, 0.5])
 def test_with_less_data_errors_grow_by_the_power_law(less):
     margins = torch.tensor(np.random.default_rng(0).normal(2, 3, 2000))
-    found = calibration.worse(margins, less)
+    found = calibration.with_less_data(margins, less)
     before, after = (float((m < 0).double().mean()) for m in (margins, found))
-    assert after == pytest.approx(before * less**-calibration.LEARNING, abs=0.002)
+    assert after == pytest.approx(before * less**-LEARNING, abs=0.002)
     for share in (0.1, 0.5, 0.9):
         assert np.quantile(found, share) < np.quantile(margins, share)
-    assert calibration.worse(margins, 1.0) is margins
+    assert calibration.with_less_data(margins, 1.0) is margins
     right = margins.abs() + 1
-    assert calibration.worse(right, less) is right
+    assert calibration.with_less_data(right, less) is right
 
 
 def test_of_a_class_that_is_gone_nothing_is_to_be_left(trained, digits):
     split = digits.forget_class(3)
-    aim = find_aim(trained, split, split.held_out, seed=0)
+    aim = find_target(trained, split, split.held_out, seed=0)
     assert (aim.margins[split.forget] == -torch.inf).all()
     assert not aim.random
 
@@ -120,7 +124,7 @@ def test_of_a_class_that_is_gone_nothing_is_to_be_left(trained, digits):
 def test_a_class_is_gone_only_if_nothing_of_it_is_retained(trained, asked, monkeypatch):
     # Of many classes, a few have nobody among the retained samples that are looked at.
     monkeypatch.setattr(calibration, "MEMBERS", 5)
-    aim = find_aim(trained, asked, asked.held_out, seed=0)
+    aim = find_target(trained, asked, asked.held_out, seed=0)
     assert aim.margins[asked.forget].isfinite().all()
 
 
@@ -128,7 +132,7 @@ def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
     model = copy.deepcopy(trained).train()
     job = Job(model, asked, make_fabric(ComputeConfig()))
     config = CalibratedConfig(batch_size=2 * len(asked.forget))
-    push = Push(job, config, model, find_aim(model, asked, asked.held_out, config.seed))
+    push = Push(job, config, model, find_target(model, asked, asked.held_out, config.seed))
     push.forget([(0, 0)])
     found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     batch, others = push.loader.batch(0, 0), push.others.batch(0, 0)
@@ -136,7 +140,7 @@ def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
     model.zero_grad()
     logits = model(torch.cat([batch.images, others.images]))
     odds = margin(logits[: len(batch.labels)], batch.labels)
-    aims = push.aim.margins[batch.index]
+    aims = push.target.margins[batch.index]
     above = odds.detach().sigmoid() - aims.sigmoid()
     weights = torch.tensor(list(map(by_hand, odds.tolist(), aims.tolist())))
     weights *= (1 + above.mean() / BELOW).clamp(0, 1)
@@ -145,7 +149,7 @@ def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
     expected = [p.grad for p in model.parameters() if p.grad is not None]
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-    push.aim = replace(push.aim, margins=torch.full_like(push.aim.margins, torch.inf))
+    push.target = replace(push.target, margins=torch.full_like(push.target.margins, torch.inf))
     model.zero_grad()
     push.forget([(0, 0)])
     assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
@@ -197,8 +201,8 @@ def test_more_epochs_bring_more_turns_and_fewer_bring_no_fewer(trained, asked):
             forget(trained, asked, epochs=epochs)
         return len(pushes)
 
-    usual = turns(calibrated.EPOCHS)
-    assert turns(3 * calibrated.EPOCHS) == 3 * usual
+    usual = turns(EPOCHS)
+    assert turns(3 * EPOCHS) == 3 * usual
     assert turns(1) >= usual / 2
 
 
@@ -209,13 +213,13 @@ def test_nothing_is_pushed_once_the_samples_together_are_down(trained, asked):
         model.fc.bias.zero_()
     config = CalibratedConfig(batch_size=2 * len(asked.forget))
     job = Job(model, asked, make_fabric(ComputeConfig()))
-    push = Push(job, config, model, find_aim(model, asked, asked.held_out, config.seed))
+    push = Push(job, config, model, find_target(model, asked, asked.held_out, config.seed))
     above = torch.full((len(asked.data),), 0.0)  # one sample far above its aim, ...
     above[asked.forget[0]] = -20.0
     for others, pushed in ((20.0, False), (-20.0, True)):  # ... the others below theirs, or above
         margins = above.clone()
         margins[asked.forget[1:]] = others
-        push.aim = replace(push.aim, margins=margins)
+        push.target = replace(push.target, margins=margins)
         push.recently = torch.empty(0)
         model.zero_grad()
         push.forget([(0, 0)])
@@ -248,7 +252,7 @@ def test_what_steers_it_survives_an_interruption_between_epochs(
 
 @given(st.integers(1, 400), st.integers(1, 40))
 def test_each_sample_has_its_turn_and_few_samples_have_more(forget_steps, epochs):
-    rounds = how_often(forget_steps, epochs, LR, 0.0)
+    rounds = passes_per_epoch(forget_steps, epochs, LR, 0.0)
     assert rounds >= 1
     if rounds > 1:
         assert rounds * epochs <= TURNS
@@ -256,21 +260,21 @@ def test_each_sample_has_its_turn_and_few_samples_have_more(forget_steps, epochs
     more = rounds + 1
     assert more * forget_steps * epochs > PUSHES / 1.5 or more * epochs > TURNS
     # Turns of a third of the size: no fewer, at most three times as many, still as many batches.
-    small = how_often(forget_steps, epochs, LR / 3, 0.0)
+    small = passes_per_epoch(forget_steps, epochs, LR / 3, 0.0)
     assert rounds <= small <= max(1, 3 * TURNS / epochs)
     assert small == 1 or small * forget_steps * epochs <= 1.5 * PUSHES
 
 
 @given(st.integers(1, 400), st.integers(1, 40), st.floats(0, 1))
 def test_samples_that_have_far_to_go_have_more_turns(forget_steps, epochs, distance):
-    usual, rounds = (how_often(forget_steps, epochs, LR, far) for far in (0.0, distance))
+    usual, rounds = (passes_per_epoch(forget_steps, epochs, LR, far) for far in (0.0, distance))
     assert rounds >= usual
     assert rounds == usual or abs(rounds * ONE_TURN - distance) <= ONE_TURN / 2 + 1e-9
 
 
 def test_the_way_to_go_leaves_out_classes_that_go_as_a_whole():
     margins = torch.tensor([0.0, torch.nan, -torch.inf, -100.0])
-    aim = Aim(margins, 10, 0.1, before=torch.tensor([0.9, 0.8, 1.0]), random=True)
+    aim = Target(margins, 10, 0.1, before=torch.tensor([0.9, 0.8, 1.0]), random=True)
     assert aim.distance(torch.tensor([3, 2, 0])) == pytest.approx((0.9 + 0.5) / 2)
     assert replace(aim, before=torch.ones(1)).distance(torch.tensor([2])) == 0.0
 
@@ -292,7 +296,7 @@ def test_the_distribution_lands_near_its_aim_and_the_rest_stays(trained, asked):
         return margin(predict(model, asked.data, forget), labels[forget]).sigmoid().numpy()
 
     # The distribution as a whole: easy samples stay sure, hard ones become unsure.
-    aims = find_aim(trained, asked, asked.held_out, 0).confidences[asked.forget].numpy()
+    aims = find_target(trained, asked, asked.held_out, 0).confidences[asked.forget].numpy()
     assert found.target == pytest.approx(100 * aims.mean(), abs=0.01)
     before, after = confidences(trained), confidences(result.model)
     alike = wasserstein_distance([aims.mean()], aims)  # all samples at the mean of their aims
@@ -303,7 +307,7 @@ def test_the_distribution_lands_near_its_aim_and_the_rest_stays(trained, asked):
 
 def aimed_at(margins, asked):
     before = torch.full(asked.forget.shape, 0.99)
-    return Aim(margins, 300, variance=0.15, before=before, random=False)
+    return Target(margins, 300, variance=0.15, before=before, random=False)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +342,7 @@ def test_far_below_the_aim_is_never_reached(below):
 def test_chance_excuses_no_push_that_went_but_part_of_the_way(left, state, asked):
     margins = torch.full((len(asked.data),), torch.nan)
     margins[asked.forget] = torch.full((len(asked.forget),), 0.6).logit()
-    aim = Aim(margins, 10, variance=9.0, before=torch.full(asked.forget.shape, 0.9), random=True)
+    aim = Target(margins, 10, variance=9.0, before=torch.full(asked.forget.shape, 0.9), random=True)
     now = torch.full(asked.forget.shape, 0.6 + 0.3 * left).logit()
     found = calibration_of(aim, asked, now, [0.0], 1.0)
     assert found.chance > 100
@@ -391,7 +395,7 @@ def test_the_verdict_has_the_log_odds_of_samples_that_were_to_be_wrong(asked):
 
 
 def test_chance_is_what_the_spread_of_unseen_samples_leaves_open(trained, asked, digits):
-    aim = find_aim(trained, asked, asked.held_out, seed=0)
+    aim = find_target(trained, asked, asked.held_out, seed=0)
     labels = asked.data.labels
     unseen = margin(predict(trained, asked.data, asked.held_out), labels[asked.held_out]).sigmoid()
     # Two of which nothing is known beside them: they may as well be all right as all wrong.
@@ -402,7 +406,7 @@ def test_chance_is_what_the_spread_of_unseen_samples_leaves_open(trained, asked,
         wanted = 196 * spread * (1 / count + 1 / len(unseen)) ** 0.5
         assert found.chance == pytest.approx(wanted, rel=1e-4)
     gone = digits.forget_class(3)
-    aim = find_aim(trained, gone, gone.held_out, seed=0)
+    aim = find_target(trained, gone, gone.held_out, seed=0)
     found = calibration_of(aim, gone, torch.full((len(gone.forget),), -9.0), [0.0], 1.0)
     assert found.chance == 0
     assert (found.class_wise, found.state) == (True, "reached")

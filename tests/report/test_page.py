@@ -122,8 +122,8 @@ def test_every_page_says_when_its_runs_were_made(runs, tmp_path):
     assert "When it was made is not on record." in read(report_comparison(folder)).text
     for name in ("calibrated", "retrain"):
         shutil.copytree(runs / name, folder / "cells" / name / "seed0")
-    finished = max(info.finished for info in infos)
-    begun = min(info.begun for info in infos)
+    finished = max(info["finished"] for info in infos)
+    begun = min(info["begun"] for info in infos)
     assert f"Begun {begun}, finished {finished}." in read(report_comparison(folder)).text
 
 

@@ -417,7 +417,7 @@ def test_a_table_that_was_altered_is_refused(tmp_path):
     with pytest.raises(UserError, match="is not as it was written"):
         _ = folder.table
     path.write_text('{"rows": [NaN], "sha256": ""}')
-    with pytest.raises(UserError, match="does not hold what qunlearn writes"):
+    with pytest.raises(UserError, match="is not as it was written"):
         _ = folder.table
 
 

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ from qunlearn.runs.model_file import Header, load
 from qunlearn.runs.origin import origin_of
 from qunlearn.runs.reference import check_present, check_reference, check_test, declared
 from qunlearn.store.run import AUDIT, Run
-from qunlearn.store.typed import typed, untyped
+from qunlearn.store.typed import Json, typed, untyped
 
 NAME = "bits"
 """What the audit is called on the command line and in `audit.json`."""
@@ -135,7 +135,7 @@ class BitsAudit(Widths):
         ours = {"trained": self.trained, **self.rows}
         return {name: average_gap(ours[name].figures, theirs[name].figures) for name in ours}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """As it stands in `audit.json`, with what follows from the rest."""
         return {**untyped(self), "AG": self.gaps, "verdict": untyped(verdict(self))}
 

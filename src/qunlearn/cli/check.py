@@ -15,7 +15,7 @@ Folder = Annotated[Path, typer.Argument(help="A run, or a comparison.")]
 
 
 def command(folder: Folder, json: Json = False) -> None:
-    """Tell whether a run is whole, and what is wrong where it is not.
+    """Check that a run is complete and unaltered, and name what is not.
 
     Reads every file, compares it with its checksum, and changes nothing. Of a comparison, all runs
     are checked. Exit code 0: whole. 1: not whole.

@@ -27,7 +27,7 @@ def command(
     accept: Accept = False,
     json: Json = False,
 ) -> None:
-    """Make a run's network forget samples, and keep the new network.
+    """Make a run's network forget samples, and save the new network.
 
     The run itself is not changed. A run that has forgotten can be made to forget more: what was
     forgotten earlier is never trained on again, and every evaluation goes on reporting it.

@@ -23,9 +23,9 @@ from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.importing import leave_working_folder
 
 COMMANDS = {
-    "train": "Train a low-bit network and keep it in a run folder.",
+    "train": "Train a low-bit network and save it in a run folder.",
     "adopt": "Make a run from a model that was trained elsewhere.",
-    "forget": "Make a run's network forget samples, and keep the new network.",
+    "forget": "Make a run's network forget samples, and save the new network.",
     "compare": "Compare methods of forgetting with Retrain, over several seeds.",
     "reproduce": "Make the paper's tables again, and print ours beside the paper's.",
     "report": "Write a page that shows what a run or a comparison says.",
@@ -35,10 +35,15 @@ COMMANDS = {
     "audit": "Look further for what a run still remembers.",
     "export": "Write a run's network as an ONNX file, and check that it computes the same.",
     "predict": "Name what is in images, with an exported ONNX file.",
-    "check": "Tell whether a run is whole, and what is wrong where it is not.",
+    "check": "Check that a run is complete and unaltered, and name what is not.",
     "describe": "Show a run's layers, bits, scales and size.",
     "demo": "See it work on embedded data, in about a minute.",
 }
+
+BUG = (
+    "This is a bug in qunlearn, not a mistake of yours. Please report it with the lines above and "
+    "the command that you gave (CONTRIBUTING.md says where)."
+)
 
 INTERRUPTED = 130
 """What typer makes of ctrl-C."""
@@ -76,7 +81,7 @@ def outcome(arguments: list[str]) -> int | None:
         code = 1
     except OSError as error:
         place = f"{str(error.filename)!r}: " if error.filename else ""
-        code = _say(f"The system refuses {place}{error.strerror or error}.", 1)
+        code = _say(f"{place}{error.strerror or error}.", 1)
     except Exception as error:
         if _lacks_memory(error):
             code = _say("There is not enough memory; use a smaller batch, data set or network.", 1)
@@ -126,6 +131,8 @@ def _print_traceback(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     say("".join(traceback.format_exception(kind, error, trace)).rstrip(), error=True)
+    if issubclass(kind, Exception):
+        say(BUG, error=True)
 
 
 def _lacks_memory(error: Exception) -> bool:

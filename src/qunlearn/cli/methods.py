@@ -39,7 +39,7 @@ def command(name: Name = None, json: Json = False) -> None:
         print_all(found)
 
 
-def described(method: Method) -> dict[str, Any]:
+def described(method: Method) -> dict[str, object]:
     """A method as plain values."""
     searched = method.config.search
     settings = {

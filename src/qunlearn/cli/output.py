@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qunlearn.characters import UNSAFE, plain
 from qunlearn.parts import LOST, part_name
@@ -35,7 +35,7 @@ def say_error(sentence: object) -> None:
     say("qunlearn: " + " ".join(str(sentence).splitlines()), error=True)
 
 
-def print_json(value: Mapping[str, Any]) -> None:
+def print_json(value: Mapping[str, object]) -> None:
     """Print one JSON document, in which unsafe characters are escaped."""
     text = json.dumps(value, indent=1, ensure_ascii=False, default=str)
     say(UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text))

@@ -65,11 +65,11 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
                 out = others["out"] or getattr(settings, "usual_out", None)
                 if not out:
                     raise UserError("The setting 'out' is missing; give it with --out.")
-                others["out"] = Path(out)
+                others["out"] = Path(str(out))
             try:
                 command(settings, **others)
             except KeyboardInterrupt:
-                file = Path(others.get("out") or "") / kind.file_name
+                file = Path(str(others.get("out") or "")) / kind.file_name
                 if "resume" not in others or not file.is_file():
                     raise
                 name = command.__module__.rpartition(".")[2]
@@ -89,11 +89,11 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
     return decorate
 
 
-def interrupted(given: Mapping[str, Any], kind: type[Config]) -> Path | None:
+def interrupted(given: Mapping[str, object], kind: type[Config]) -> Path | None:
     """The settings of what is to be gone on with; None if it must be begun with those given."""
     if not given["out"]:
         raise UserError("--resume must know what to go on with; name its folder with --out.")
-    file = Path(given["out"]) / kind.file_name
+    file = Path(str(given["out"])) / kind.file_name
     if file.is_file():
         return file
     if _set({name: value for name, value in given.items() if name in kind.model_fields}):
@@ -104,7 +104,7 @@ def interrupted(given: Mapping[str, Any], kind: type[Config]) -> Path | None:
     )
 
 
-def _refuse_code_in(file: Path | None, written: Mapping[str, Any]) -> None:
+def _refuse_code_in(file: Path | None, written: Mapping[str, object]) -> None:
     """A file never decides which code is run: `package.module:name` has to be typed."""
     for name in ("model", "method", "methods"):
         named = str(written.get(name, ""))
@@ -119,10 +119,10 @@ def _refuse_code_in(file: Path | None, written: Mapping[str, Any]) -> None:
 
 def settings_in(
     file: Path, known: list[str], kind: type[Config], begun: bool = False
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The settings in a TOML file, or in what was `begun`; names may be spelt with `-` or `_`."""
     values = kind.modernised(read(file, toml.loads, "TOML"))
-    plain: dict[str, Any] = {}
+    plain: dict[str, object] = {}
     for spelt, value in values.items():
         name = spelt.replace("-", "_")
         if name not in known and begun:
@@ -137,7 +137,7 @@ def settings_in(
     return plain
 
 
-def _set(given: Mapping[str, Any]) -> dict[str, Any]:
+def _set(given: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in given.items() if value not in (None, [])}
 
 

@@ -14,7 +14,7 @@ def command(
     resume: Resume = False,
     json: Json = False,
 ) -> None:
-    """Train a low-bit network and keep it in a run folder.
+    """Train a low-bit network and save it in a run folder.
 
     Examples:
       qunlearn train --width 0.25 --epochs 10 --batch-size 64 --out runs/digits

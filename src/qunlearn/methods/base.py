@@ -176,7 +176,7 @@ class Findings:
         calibration: The target, and what was reached; of calibrated methods only.
     """
 
-    chosen: Mapping[str, Any] = field(default_factory=dict)
+    chosen: Mapping[str, object] = field(default_factory=dict)
     calibration: Calibration | None = None
 
 

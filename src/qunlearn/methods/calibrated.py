@@ -1,11 +1,14 @@
-"""OEU, calibrated: forget until the samples look unseen, at right angles to the retain gradient."""
+"""The default method: lower the confidence in each sample to its target, and no further.
+
+The gradient that does it is projected onto the complement of the retain gradient, as in OEU.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import AfterValidator, Field
@@ -15,7 +18,23 @@ from qunlearn.data import Split
 from qunlearn.data.draw import shuffled
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Findings, Job, method
-from qunlearn.methods.calibration import Aim, calibration_of, find_aim
+from qunlearn.methods.calibration import Target, calibration_of, find_target
+from qunlearn.methods.constants import (
+    BELOW,
+    EPOCHS,
+    FEWEST,
+    LEAST,
+    LR,
+    ONE_TURN,
+    PER_SHARE,
+    PUSH,
+    PUSHES,
+    RECENT,
+    SLACK,
+    SMALL,
+    TURNS,
+    WRONG,
+)
 from qunlearn.methods.projected import Batches, Orthogonal, ProjectedConfig, due
 from qunlearn.methods.temperature import expected_entropy, rescale_temperature
 from qunlearn.metrics import margin
@@ -24,41 +43,7 @@ from qunlearn.training.config import Epochs, LearningRate
 from qunlearn.training.inference import predict
 from qunlearn.training.objective import CrossEntropy, Scalars, fastest_layout, to_device
 
-LR, SMALL, LEAST = 0.01, 0.1, 0.3
-"""The learning rate; for requests below the share `SMALL` in proportion, down to `LEAST` of it."""
-
-PUSH = 0.6
-"""How strongly a sample is pushed that is far above its aim, against the retain gradient's one."""
-
-SLACK = 0.2
-"""How far above its aim a sample's confidence must be for the whole push; nearer, it fades."""
-
-WRONG = 8.0
-"""The same in log-odds, for a sample whose aim is to be wrong."""
-
-BELOW = 0.05
-"""How far all together may go below their aims, in the mean, before no sample is pushed at all."""
-
-RECENT = 256
-"""Over how many samples at most, those pushed last, that mean is taken."""
-
-FEWEST = 10
-"""Fewer unseen samples than these show nothing."""
-
 PUSHED, ABOVE, RECENTLY = "pushed", "above", "recently"
-
-EPOCHS = 5
-
-PER_SHARE = 30
-"""How many epochs a request for everything would take; one for less takes its share of them."""
-
-PUSHES, TURNS = 64, 15
-"""As many forget batches are wanted in all, but no sample has its turn more often for that.
-
-That is at the learning rate `LR`; a smaller one allows more turns, and takes more."""
-
-ONE_TURN = 0.35
-"""How far samples come down, in their mean probability, if each has one turn in every epoch."""
 
 
 def _part_or_share(named: str) -> str:
@@ -68,9 +53,9 @@ def _part_or_share(named: str) -> str:
 
 
 class CalibratedConfig(ProjectedConfig):
-    """The settings of calibrated OEU; none of them needs to be chosen."""
+    """The settings of the calibrated method; none of them needs to be chosen."""
 
-    # How strongly a batch pushes goes by its size, and by how many there are.
+    # The strength of the push depends on the batch size, and is tuned for this one.
     inherits: ClassVar[frozenset[str]] = ProjectedConfig.inherits - {"batch_size"}
     batch_size: int = Field(64, ge=1, description="The most samples in one step.")
     epochs: Epochs | None = Field(  # type: ignore[assignment]
@@ -97,18 +82,16 @@ class CalibratedConfig(ProjectedConfig):
     "calibrated",
     config=CalibratedConfig,
     source="the paper in CITATION.cff, calibrated by qunlearn",
-    # 1: the last layer was left alone, and classes forgotten earlier shaped the aim
-    # 2: small requests had the whole learning rate; 3: every push went by probability alone
     revision=4,
 )
 def calibrated(job: Job, config: CalibratedConfig) -> Findings:
-    """Make samples look unseen, and no more: pushed at right angles to the retain gradient."""
-    usual = {"epochs": enough(job.split), "lr": gentle(job.split)}
+    """Lower the confidence in each sample to its target, estimated from held-out samples."""
+    usual = {"epochs": epochs_for(job.split), "lr": rate_for(job.split)}
     chosen = {name: value for name, value in usual.items() if getattr(config, name) is None}
     config = CalibratedConfig.parse(dict(config) | chosen)
     unseen = never_seen(job.split, config.unseen)
     job.model.to(job.fabric.device)
-    aim = find_aim(job.model, job.split, unseen, config.seed)
+    target = find_target(job.model, job.split, unseen, config.seed)
     expected = expected_entropy(job.model, job.split, unseen)
     course: list[float] = []
 
@@ -117,12 +100,12 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
         job.on_epoch(row)
 
     kept = replace(job, on_epoch=keep)
-    kept.optimize(config, lambda model: Push(job, config, model, aim))
+    kept.optimize(config, lambda model: Push(job, config, model, target))
     factor = rescale_temperature(job.model, job.split, unseen, expected)
     forget, data = job.split.forget, job.split.data
     now = margin(predict(job.model, data, forget), data.labels[forget])
     found = replace(
-        calibration_of(aim, job.split, now, course, factor),
+        calibration_of(target, job.split, now, course, factor),
         lr=config.lr,
         lowered=tuple(name for name, value in usual.items() if getattr(config, name) < value),
         raised=tuple(name for name, value in usual.items() if getattr(config, name) > value),
@@ -131,7 +114,7 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
 
 
 def never_seen(split: Split, named: str) -> Tensor:
-    """Where the samples are that show what unseen data looks like.
+    """The samples that show what unseen data looks like.
 
     Those of a class that is forgotten as a whole, now or before, show nothing.
     """
@@ -158,24 +141,24 @@ def _unseen(split: Split, named: str) -> Tensor:
     return rows[torch.isin(labels[rows], labels[split.retain])]
 
 
-def enough(split: Split) -> int:
-    """How many epochs a request takes: what is retained must recover from more pushes each time.
+def epochs_for(split: Split) -> int:
+    """The number of epochs; a larger request needs more for the retained samples to recover.
 
     >>> import qunlearn as qu
     >>> digits = qu.load_dataset("digits", subset=100)
-    >>> [enough(qu.Split.random(digits, fraction=share)) for share in (0.1, 0.3, 0.5)]
+    >>> [epochs_for(qu.Split.random(digits, fraction=share)) for share in (0.1, 0.3, 0.5)]
     [5, 9, 15]
     """
     return max(EPOCHS, round(PER_SHARE * _share(split)))
 
 
-def gentle(split: Split) -> float:
-    """The learning rate: what little a small request spoils needs no large steps to recover.
+def rate_for(split: Split) -> float:
+    """The learning rate; a smaller request takes smaller steps.
 
     >>> import qunlearn as qu
     >>> digits = qu.load_dataset("digits", subset=500)
     >>> splits = [qu.Split.random(digits, fraction=share) for share in (0.5, 0.1, 0.05, 0.01)]
-    >>> [round(gentle(split), 3) for split in splits]
+    >>> [round(rate_for(split), 3) for split in splits]
     [0.01, 0.01, 0.005, 0.003]
     """
     return round(LR * min(max(_share(split) / SMALL, LEAST), 1), 4)
@@ -185,67 +168,68 @@ def _share(split: Split) -> float:
     return len(split.forget) / (len(split.forget) + len(split.retain))
 
 
-def how_often(forget_steps: int, epochs: int, lr: float, distance: float) -> int:
-    """How many times per epoch each forget sample has its turn.
+def passes_per_epoch(forget_steps: int, epochs: int, lr: float, distance: float) -> int:
+    """The number of passes over the forget set in an epoch.
 
     Args:
         forget_steps: How many forget batches there are.
         epochs: How many epochs.
         lr: The learning rate.
-        distance: How far the samples are above their aims at the start, as a mean probability.
+        distance: The mean distance of the samples above their targets, as a probability.
 
-    >>> how_often(14, 5, 0.01, 0.3), how_often(7, 5, 0.01, 0.3), how_often(14, 5, 0.01, 0.7)
-    (1, 2, 2)
-    >>> how_often(1, 5, 0.01, 0.3), how_often(1, 5, 0.003, 0.3)
-    (3, 10)
+    >>> [passes_per_epoch(steps, 5, 0.01, 0.3) for steps in (14, 7, 1)]
+    [1, 2, 3]
+    >>> passes_per_epoch(14, 5, 0.01, 0.7), passes_per_epoch(1, 5, 0.003, 0.3)
+    (2, 10)
     """
     few = min(round(PUSHES / epochs / forget_steps), int(TURNS * (LR / lr) / epochs))
     return max(1, few, round(distance / ONE_TURN))
 
 
-def urgency(odds: Tensor, aim: Tensor) -> Tensor:
-    """How hard each sample is to be pushed: 0 at its aim and below it, 1 far above.
+def urgency(odds: Tensor, target: Tensor) -> Tensor:
+    """The weight of each sample's push: 0 at its target and below, 1 far above.
 
-    That goes by probability. But wrong answers of 1 % and of 0.001 % are alike as probabilities,
-    and not to an attack that looks at log-odds: a sample that is to be wrong is pushed by these,
-    too. (One of which nothing is to be left has no log-odds to come down to.)
+    The distance is one of probabilities. Confidences of 1 % and 0.001 % are close as probabilities,
+    but not to an attack that reads log-odds: where the target is a wrong prediction, the distance
+    in log-odds counts too. (In class-wise forgetting there are no target log-odds.)
 
     Args:
-        odds: The log-odds of the truth, by sample.
-        aim: Those that they are to come down to.
+        odds: The log-odds of the true label, by sample.
+        target: Their targets.
 
     >>> urgency(torch.tensor([2.0, 2.0, -4.6]), torch.tensor([1.0, 3.0, -11.5]))
     tensor([0.7487, 0.0000, 0.8625])
     """
-    far = (odds.sigmoid() - aim.sigmoid()) / SLACK
-    wrong = (aim < 0) & aim.isfinite()
-    return torch.where(wrong, torch.maximum(far, (odds - aim) / WRONG), far).clamp(0, 1)
+    distance = (odds.sigmoid() - target.sigmoid()) / SLACK
+    wrong = (target < 0) & target.isfinite()
+    by_odds = torch.maximum(distance, (odds - target) / WRONG)
+    return torch.where(wrong, by_odds, distance).clamp(0, 1)
 
 
 class Push(Orthogonal):
-    """What a step learns: retain, and push the log-odds of forget batches down to their aim.
+    """What a step learns: retain, and lower the log-odds of forget batches to their targets.
 
-    A sample is pushed in proportion to how far it is above its aim. Some go below theirs, taken
-    along by the others, and nothing brings those back up; so the push fades for all once all
-    together, in the mean, go below.
+    A sample is pushed in proportion to its distance above its target. Some fall below theirs along
+    with the others, and nothing raises them again; so the push fades for all samples once their
+    mean is below the targets.
 
-    Samples are shown as they are, for their aim is about that. BatchNorm normalises by the batch
-    and records nothing. Most of the batch are retained samples, augmented as in training, since
-    BatchNorm's averages are over such: among themselves, unaugmented samples are normalised
-    otherwise than they will be one by one, and reach their aim only there.
+    Forget samples are not augmented, since their targets are not. BatchNorm normalises by the batch
+    and records nothing. Two thirds of the batch are retained samples, augmented as in training,
+    since BatchNorm's running averages are over such: unaugmented samples alone would be normalised
+    differently in training than in evaluation, and reach their targets only in training.
     """
 
-    def __init__(self, job: Job, config: CalibratedConfig, model: nn.Module, aim: Aim):
+    def __init__(self, job: Job, config: CalibratedConfig, model: nn.Module, target: Target):
         retaining = CrossEntropy(job.fabric, model, job.loader(job.split.retain, config))
         super().__init__(config.projector(job.model), retaining)
-        self.job, self.config, self.model, self.aim = job, config, model, aim
+        self.job, self.config, self.model, self.target = job, config, model, target
         half = {"batch_size": -(-config.batch_size // 2), "augment": False}
         self.loader = job.loader(job.split.forget, config.model_copy(update=half), "forget")
         self.others = job.loader(job.split.retain, config, "others")
-        # More epochs than usual are to bring more passes.
-        epochs = min(config.epochs or EPOCHS, enough(job.split))
-        distance = aim.distance(job.split.forget)
-        self.passes = how_often(len(self.loader), epochs, config.lr or LR, distance)
+        # More epochs than usual bring more passes.
+        epochs = min(config.epochs or EPOCHS, epochs_for(job.split))
+        distance = target.distance(job.split.forget)
+        self.passes = passes_per_epoch(len(self.loader), epochs, config.lr or LR, distance)
         self.layout = fastest_layout(job.model)
         self.epoch: list[Tensor] = []
         self.recently = torch.empty(0)
@@ -264,19 +248,21 @@ class Push(Orthogonal):
             among, _ = to_device(self.job.fabric, others, self.layout)
             logits = self.model(torch.cat([images, among]))[: len(labels)]
             odds = margin(logits.float(), labels)
-            aim = self.aim.margins[batch.index].to(odds)
-            above = odds.detach().sigmoid() - aim.sigmoid()
+            target = self.target.margins[batch.index].to(odds)
+            above = odds.detach().sigmoid() - target.sigmoid()
             self.recently = torch.cat([self.recently, above.cpu()])[-self.recent :]
-            weights = urgency(odds.detach(), aim) * (1 + self.recently.mean() / BELOW).clamp(0, 1)
-            # Divided by a whole batch, however few the samples are: the push on each is the same.
-            # Processes average, so the world's size is put back.
+            weights = urgency(odds.detach(), target) * (1 + self.recently.mean() / BELOW).clamp(
+                0, 1
+            )
+            # Divided by a full batch, so that the push on each of a few samples is the same.
+            # Processes average their gradients, which the world size undoes.
             size = self.config.batch_size / self.job.fabric.world_size
             self.job.fabric.backward(PUSH * (weights * odds).sum() / size)
             self.epoch.append(torch.stack([weights, above]).cpu())
         return {}
 
     def state(self) -> Mapping[str, Tensor]:
-        """How each sample was pushed in the epoch, how far above its aim it was, and of late."""
+        """Each sample's push and distance above its target in the epoch; the recent distances."""
         epoch = torch.cat(self.epoch, 1) if self.epoch else torch.empty(2, 0)
         pushes = {PUSHED: epoch[0], ABOVE: epoch[1], RECENTLY: self.recently}
         return {**pushes, **super().state()}
@@ -288,10 +274,10 @@ class Push(Orthogonal):
         own = (PUSHED, ABOVE, RECENTLY)
         super().restore({name: t for name, t in state.items() if name not in own})
 
-    def report(self) -> Mapping[str, Any]:
-        """The epoch's means: how hard was pushed, from 0 to 1, and the points above the aims."""
+    def report(self) -> Row:
+        """The epoch's means: the weight of the push, and the points above the targets."""
         pushed, above = torch.cat(self.epoch, 1).mean(1).tolist()
         self.epoch = []
         if self.job.fabric.world_size > 1:
-            self.recently = torch.empty(0)  # each process has its own, and only one can be saved
+            self.recently = torch.empty(0)  # each process has its own, and only one is saved
         return {PUSHED: round(pushed, 4), ABOVE: round(100 * above, 2), **super().report()}

@@ -1,9 +1,9 @@
-"""How sure a network is of samples that it never saw: what forgetting aims at, and if it got there.
+"""The target of forgetting: the confidence that a network has in samples it never saw.
 
-No Retrain is needed: the network as it was shows on its held-out samples what unseen data looks
-like. How hard a sample is shows in how sure the network is of its augmented versions, even if it
-has learned the sample itself by heart. A forgotten sample that is harder than 80 % of the retained
-ones is to come down to the confidence that 80 % of the held-out samples exceed.
+No Retrain is needed: the original network shows on its held-out samples what unseen data looks
+like. A sample's difficulty is the network's confidence in its augmented versions, which shows even
+if the sample itself is memorised. The targets are a quantile map: a forgotten sample that is harder
+than 80 % of the retained ones gets the confidence that 80 % of the held-out samples exceed.
 """
 
 from __future__ import annotations
@@ -17,44 +17,30 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.data import Loader, Split
+from qunlearn.methods.constants import (
+    CLOSE,
+    DRAWS,
+    FAR,
+    LEARNING,
+    MEMBERS,
+    PRIOR,
+    REST,
+    UNKNOWN,
+)
 from qunlearn.metrics import margin
 from qunlearn.training.inference import TOGETHER, predict, scoring
 
-DRAWS = 8
-"""How many augmented versions of a sample are looked at."""
-
-MEMBERS = 500
-"""How many retained samples, at most, a forgotten one is ranked among."""
-
-CLOSE = 2.0
-"""Points that the mean confidence may be off its target where chance leaves no more room."""
-
-REST = 1 / 4
-"""How much of the way may be left at most, however much room chance leaves: the aim is known."""
-
-FAR = 10.0
-"""Points that several samples may end below their target, however much room chance leaves."""
-
-UNKNOWN = 2
-"""As many samples of which nothing is known count beside the unseen ones, which may be few."""
-
-LEARNING = 0.45
-"""The errors on unseen samples grow as this power of how much less data there is to learn from."""
-
-PRIOR = 20
-"""As many samples of all classes count for each class beside its own, since those may be few."""
-
 
 @dataclass(frozen=True)
-class Aim:
+class Target:
     """What the forgotten samples are to look like.
 
     Attributes:
-        margins: The log-odds of the true class that each sample of the data set is to come down to;
-            -∞ where its class is gone as a whole; NaN for samples that are not forgotten.
-        unseen: How many unseen samples it was learned from.
+        margins: The target log-odds of the true label, for each sample of the data set; -∞ in
+            class-wise forgetting, NaN for samples that are not forgotten.
+        unseen: How many unseen samples it was estimated from.
         variance: That of the network's confidence in such samples.
-        before: How sure the network was of each sample to be forgotten, in their order.
+        before: The network's confidence in each sample to be forgotten, in their order.
         random: Whether the request is a random share, for which unseen samples are the right model.
     """
 
@@ -70,17 +56,17 @@ class Aim:
         return self.margins.sigmoid()
 
     def distance(self, forget: Tensor) -> float:
-        """How far the samples at these places were above their aims, in the mean.
+        """The mean distance of the samples at these places above their targets.
 
-        Without classes that go as a whole: those lose all that they share, and fall by themselves.
+        Without class-wise forgetting: such samples lose what they share, and fall by themselves.
         """
-        aims = self.margins[forget]
-        above = (self.before - aims.sigmoid())[aims > -torch.inf]
+        targets = self.margins[forget]
+        above = (self.before - targets.sigmoid())[targets > -torch.inf]
         return float(above.mean()) if len(above) else 0.0
 
 
-def find_aim(model: nn.Module, split: Split, unseen: Tensor, seed: int) -> Aim:
-    """What a network that never saw the forget samples would make of them, as far as can be told.
+def find_target(model: nn.Module, split: Split, unseen: Tensor, seed: int) -> Target:
+    """Estimate the log-odds that a network which never saw the forget samples would give them.
 
     Args:
         model: The network before it forgets.
@@ -90,34 +76,38 @@ def find_aim(model: nn.Module, split: Split, unseen: Tensor, seed: int) -> Aim:
     """
     labels = split.data.labels
     members = split.retain[torch.arange(0, len(split.retain), -(-len(split.retain) // MEMBERS))]
-    hard = difficulties(model, split, torch.cat([members, split.forget]), seed)
+    difficulty = difficulties(model, split, torch.cat([members, split.forget]), seed)
     reference = torch.full((len(labels),), torch.nan)
     reference[unseen] = margin(predict(model, split.data, unseen), labels[unseen])
     margins = torch.full((len(labels),), torch.nan)
-    less = len(split.retain) / (len(split.retain) + len(split.forget))
-    everything = _matched(hard[split.forget], hard[members], worse(reference[unseen], less))
-    kept = set(labels[split.retain].tolist())
+    retained = len(split.retain) / (len(split.retain) + len(split.forget))
+    over_all = quantile_map(
+        difficulty[split.forget], difficulty[members], with_less_data(reference[unseen], retained)
+    )
+    classes = set(labels[split.retain].tolist())
     for label, rows in _by_class(labels, split.forget):
-        own_members, own_unseen = (part[labels[part] == label] for part in (members, unseen))
-        if label not in kept:
+        class_members, class_unseen = (part[labels[part] == label] for part in (members, unseen))
+        if label not in classes:
             margins[split.forget[rows]] = -torch.inf
             continue
-        count = min(len(own_members), len(own_unseen))
-        own = everything[rows]
+        count = min(len(class_members), len(class_unseen))
+        in_class = over_all[rows]
         if count:
-            expected = worse(reference[own_unseen], less)
-            own = _matched(hard[split.forget[rows]], hard[own_members], expected)
+            expected = with_less_data(reference[class_unseen], retained)
+            in_class = quantile_map(
+                difficulty[split.forget[rows]], difficulty[class_members], expected
+            )
         weight = count / (count + PRIOR)
-        margins[split.forget[rows]] = weight * own + (1 - weight) * everything[rows]
+        margins[split.forget[rows]] = weight * in_class + (1 - weight) * over_all[rows]
     spread = float(reference[unseen].sigmoid().var(correction=0))
     variance = (len(unseen) * spread + UNKNOWN / 4) / (len(unseen) + UNKNOWN)
     before = margin(predict(model, split.data, split.forget), labels[split.forget]).sigmoid()
     random = split.requests[-1].kind == "random"
-    return Aim(margins, len(unseen), variance, before, random)
+    return Target(margins, len(unseen), variance, before, random)
 
 
 def difficulties(model: nn.Module, split: Split, index: Tensor, seed: int) -> Tensor:
-    """The truth's mean log-odds over augmented versions, at the samples' places in the data."""
+    """The mean log-odds of the true label over augmented versions, at the samples' places."""
     data = split.data
     total = torch.zeros(len(data))
     loader = Loader(data, index, 500, seed=seed, shuffle=False, stream="difficulty")
@@ -125,25 +115,25 @@ def difficulties(model: nn.Module, split: Split, index: Tensor, seed: int) -> Te
     with scoring(model) as logits:
         for draw in range(draws):
             for batch in loader.epoch(draw):
-                found = torch.cat([logits(part) for part in torch.split(batch.images, TOGETHER)])
-                total[batch.index] += margin(found, batch.labels)
+                outputs = torch.cat([logits(part) for part in torch.split(batch.images, TOGETHER)])
+                total[batch.index] += margin(outputs, batch.labels)
     return total / draws
 
 
-def worse(margins: Tensor, less: float) -> Tensor:
-    """The log-odds on unseen samples of a network that learned from a share `less` of the data.
+def with_less_data(margins: Tensor, fraction: float) -> Tensor:
+    """The log-odds on unseen samples of a network that learned from a `fraction` of the data.
 
-    The errors become more by the usual power law. Sure and unsure samples trade places with their
-    neighbours for it: the share q becomes q^p, with p such that the share of errors comes out.
+    The error rate grows by the usual power law. The distribution is shifted for it by quantiles:
+    q becomes q^p, with p such that the new error rate comes out.
 
-    >>> worse(torch.tensor([-1.0, 1.0, 2.0, 3.0, 4.0, 5.0]), less=1.0)
+    >>> with_less_data(torch.tensor([-1.0, 1.0, 2.0, 3.0, 4.0, 5.0]), fraction=1.0)
     tensor([-1.,  1.,  2.,  3.,  4.,  5.])
     """
-    wrong = float((margins < 0).float().mean())
-    more = min(wrong * less**-LEARNING, 0.99)
-    if not 0 < wrong < more:
+    error = float((margins < 0).float().mean())
+    expected = min(error * fraction**-LEARNING, 0.99)
+    if not 0 < error < expected:
         return margins
-    power = math.log(wrong) / math.log(more)
+    power = math.log(error) / math.log(expected)
     shares = (torch.arange(len(margins)).to(margins) + 0.5) / len(margins)
     return torch.quantile(margins, shares**power)
 
@@ -154,9 +144,9 @@ def _by_class(labels: Tensor, index: Tensor) -> Iterator[tuple[int, Tensor]]:
         yield label, (labels[index] == label).nonzero().squeeze(1)
 
 
-def _matched(values: Tensor, among: Tensor, target: Tensor) -> Tensor:
-    """For each value, the number that stands in `target` where the value stands in `among`."""
-    ordered = among.sort().values
+def quantile_map(values: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """For each value, the quantile of `target` that the value is in `source`."""
+    ordered = source.sort().values
     below = torch.searchsorted(ordered, values, right=False)
     upto = torch.searchsorted(ordered, values, right=True)
     share = (below + upto) / (2 * len(ordered))
@@ -267,31 +257,31 @@ def reached_in(course: Sequence[float]) -> int | None:
 
 
 def calibration_of(
-    aim: Aim, split: Split, now: Tensor, course: Sequence[float], logit_scale: float
+    target: Target, split: Split, now: Tensor, course: Sequence[float], logit_scale: float
 ) -> Calibration:
     """What was aimed at and what was reached.
 
     Args:
-        aim: The target.
+        target: The target.
         split: What was to be forgotten.
         now: The log-odds of the true label of the forgotten samples now.
         course: By how many points they were above their targets in each epoch.
         logit_scale: What the logits were multiplied by in the end.
     """
-    margins = aim.margins[split.forget]
+    margins = target.margins[split.forget]
     wanted, confidence = margins.sigmoid(), now.sigmoid()
-    few = 1 / len(confidence) + 1 / aim.unseen
+    few = 1 / len(confidence) + 1 / target.unseen
     # In class-wise forgetting it is certain what is to be left.
     uncertain = float((margins > -torch.inf).double().mean())
     wrong = (margins < 0) & margins.isfinite()
     return Calibration(
         target=100 * float(wanted.mean()),
         reached=100 * float(confidence.mean()),
-        before=100 * float(aim.before.mean()),
-        chance=196 * math.sqrt(uncertain * aim.variance * few),
+        before=100 * float(target.before.mean()),
+        chance=196 * math.sqrt(uncertain * target.variance * few),
         samples=len(confidence),
-        unseen=aim.unseen,
-        random=aim.random,
+        unseen=target.unseen,
+        random=target.random,
         class_wise=not uncertain,
         epochs=len(course),
         reached_in_epoch=reached_in(course),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from qunlearn.gradients import GradientProjector, Granularity, When
 from qunlearn.methods.base import SgdConfig
 from qunlearn.methods.conflict import ConflictLog
+from qunlearn.store.files import Row
 from qunlearn.training.objective import Objective, Scalars
 
 Batches = Sequence[tuple[int, int]]
@@ -71,7 +71,7 @@ class Orthogonal(Objective):
             self.projector.project()
         return {"loss": retaining["loss"], **forgetting}
 
-    def report(self) -> Mapping[str, Any]:
+    def report(self) -> Row:
         """Where the two gradients were in conflict."""
         return self.log.report()
 

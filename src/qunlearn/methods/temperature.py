@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.data import Split
-from qunlearn.methods.calibration import LEARNING
+from qunlearn.methods.constants import LEARNING
 from qunlearn.metrics import entropy
 from qunlearn.quant import Quantizer
 from qunlearn.quant.layers import QUANTIZED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -13,6 +12,7 @@ from qunlearn.metrics.accuracy import accuracy
 from qunlearn.metrics.distribution import agreement, entropy, jensen_shannon, true_confidence
 from qunlearn.metrics.gap import SCORES, average_gap, gaps
 from qunlearn.metrics.membership import FEATURES, REPORTED, attack, draw, vector_efficacy
+from qunlearn.store.typed import Json
 
 Logits = Mapping[str, Tensor]
 """A model's outputs on each part of a split, by the part's name."""
@@ -102,9 +102,9 @@ class Scores:
         assert self.reference is not None
         return average_gap(self.figures, self.reference.figures)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """As it stands in files and `--json`, with the figures that follow from the rest."""
-        written: dict[str, Any] = {}
+        written: Json = {}
         if self.complete:
             written |= {**self.figures, "attacks": dict(self.attacks)}
             written["attack_accuracy"] = self.attack_accuracy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qunlearn.metrics.gap import SCORES, half_width
@@ -42,7 +42,7 @@ class Beside:
     lira: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
     @property
-    def told_apart(self) -> str | None:
+    def exposed(self) -> str | None:
         """What LiRA, which attacks each sample by itself, finds beyond chance, if it does."""
         for name, off in (("AUC", abs), ("AUC of |z|", float)):  # |z| below Retrain's is no find
             area, half = self.lira.get(name, (None, None))
@@ -73,6 +73,75 @@ class Beside:
         """How far a figure is above Retrain's."""
         return (self.after if values is None else values)[score] - self.retrain[score]
 
+    @property
+    def knows(self) -> bool:
+        """Whether it gets more of the forgotten samples right than Retrain."""
+        return self.stands_out("FA", 1)
+
+    @property
+    def loses(self) -> bool:
+        """Whether it gets fewer of them right than Retrain."""
+        return self.stands_out("FA", -1)
+
+    @property
+    def shows(self) -> bool:
+        """Whether the attack recognises more of them than Retrain's."""
+        return self.stands_out("MIA", -1)
+
+    @property
+    def hides(self) -> bool:
+        """Whether the attack recognises fewer of them than Retrain's."""
+        return self.stands_out("MIA", 1)
+
+    @property
+    def overshoots(self) -> bool:
+        """Whether the forgotten samples look less known than to Retrain."""
+        return self.loses or self.hides
+
+    def halved(self, score: str) -> bool:
+        """Whether less than half of the gap before forgetting is left."""
+        return abs(self.above(score)) < abs(self.above(score, self.before)) / 2
+
+    @property
+    def _fallen(self) -> dict[str, float]:
+        """How far RA and TA fell.
+
+        Worse than Retrain is damage only where it is also worse than before: Retrain may be better
+        simply because it was trained for longer.
+        """
+        return {
+            s: min(self.before[s], self.retrain[s]) - self.after[s]
+            for s in ("RA", "TA")
+            if min(self.before[s], self.retrain[s]) - self.after[s] > max(HARM, self.slack(s))
+        }
+
+    @property
+    def harm(self) -> float:
+        """The points of RA or TA that were lost, whichever is more; 0 if none beyond chance."""
+        return max(self._fallen.values(), default=0.0)
+
+    @property
+    def harm_words(self) -> str:
+        """What was lost, in words."""
+        where = max(self._fallen, key=lambda s: self._fallen[s])
+        samples = "the samples it should keep" if where == "RA" else "new samples"
+        return f"it gets {self.harm:.1f} points fewer of {samples} right than it should."
+
+    @property
+    def coarse(self) -> float:
+        """The gap in FA or MIA that chance alone may make, whichever is larger."""
+        return max(self.slack("FA"), self.slack("MIA"))
+
+    @property
+    def close(self) -> bool:
+        """Whether each figure is within chance of Retrain's."""
+        return all(abs(self.above(score)) <= self.slack(score) for score in SCORES)
+
+    @property
+    def near(self) -> bool:
+        """Whether all four together are, too."""
+        return self.close and self.gap <= (SMALLEST if self.floor is None else self.floor)
+
     def stands_out(self, score: str, sign: int) -> bool:
         """Whether a figure is off Retrain's in that direction, beyond chance and by much.
 
@@ -84,69 +153,100 @@ class Beside:
         return off > self.slack(score) and (off > HARM or 0 < was / 2 < off)
 
 
-def beside_retrain(view: Beside) -> Verdict:
-    """The answer where there is a retrained model to compare with."""
-    slack = {score: view.slack(score) for score in SCORES}
-    above = {score: view.above(score) for score in SCORES}
-    knows, shows = view.stands_out("FA", 1), view.stands_out("MIA", -1)
-    lost, hidden = view.stands_out("FA", -1), view.stands_out("MIA", 1)
-    # Worse than Retrain is damage only where it is also worse than before: Retrain may be better
-    # simply because it was trained for longer.
-    fallen = {s: min(view.before[s], view.retrain[s]) - view.after[s] for s in ("RA", "TA")}
-    harmed = [s for s in fallen if fallen[s] > max(HARM, slack[s])]
-    coarse = max(slack["FA"], slack["MIA"])
-    told = _figures(view), _cautions(view, coarse)
-    if harmed:
-        worst = max(harmed, key=lambda s: fallen[s])
-        where = "the samples it should keep" if worst == "RA" else "new samples"
-        said = f"it gets {fallen[worst]:.1f} points fewer of {where} right than it should."
-        word = "Too much" if lost or hidden else "Damaged"
-        return Verdict("too-much" if word == "Too much" else "damaged", word, said, *told)
-    if (knows and hidden) or (lost and shows):
-        said = "on the forgotten samples it behaves unlike a retrained model, in both directions."
-        return Verdict("no", "Not cleanly", said, *told)
-    if knows or shows:
-        said = (
-            "it still gets more of the forgotten samples right than a retrained model would."
-            if knows
-            else "an attacker can still tell more of the forgotten samples from unseen ones."
-        )
-        score = "FA" if knows else "MIA"
-        halved = abs(above[score]) < abs(view.above(score, view.before)) / 2
-        return Verdict("no", "Only in part" if halved else "No", said, *told)
-    if lost or hidden:
-        said = (
-            "it does worse on the forgotten samples than a model that never saw them, which can "
-            "itself give them away."
-            if lost
-            else "it is less sure of the forgotten samples than a model that never saw them, which "
-            "can itself give them away."
-        )
-        return Verdict("too-much", "Too much", said, *told)
-    if view.guesses:
-        said = "the model treats samples that it never saw much like those it was trained on."
-        return Verdict("unsure", "Cannot be told", said, *told)
-    if coarse > COARSE:
-        said = "the measurements are too coarse to tell it from a retrained model, or to be sure."
-        return Verdict("unsure", "Cannot be told", said, *told)
-    close = all(abs(above[score]) <= slack[score] for score in SCORES)
-    near = close and view.gap <= (SMALLEST if view.floor is None else view.floor)
-    if near and view.told_apart:
-        said = (
+@dataclass(frozen=True)
+class Rule:
+    """One answer, and when it is the answer."""
+
+    applies: Callable[[Beside], bool]
+    level: str
+    word: str
+    headline: Callable[[Beside], str]
+
+
+def _always(headline: str) -> Callable[[Beside], str]:
+    return lambda view: headline
+
+
+KNOWS = _always("it still gets more of the forgotten samples right than a retrained model would.")
+SHOWS = _always("an attacker can still tell more of the forgotten samples from unseen ones.")
+LOSES = _always(
+    "it does worse on the forgotten samples than a model that never saw them, which can itself "
+    "give them away."
+)
+HIDES = _always(
+    "it is less confident on the forgotten samples than a model that never saw them, which can "
+    "itself give them away."
+)
+
+RULES = (
+    # What should be retained is lost.
+    Rule(lambda v: v.harm > 0 and v.overshoots, "too-much", "Too much", lambda v: v.harm_words),
+    Rule(lambda v: v.harm > 0, "damaged", "Damaged", lambda v: v.harm_words),
+    # Something of the forgotten samples is left, or too little.
+    Rule(
+        lambda v: (v.knows and v.hides) or (v.loses and v.shows),
+        "no",
+        "Not cleanly",
+        _always("on the forgotten samples it behaves unlike a retrained model, both ways."),
+    ),
+    Rule(lambda v: v.knows and v.halved("FA"), "no", "Only in part", KNOWS),
+    Rule(lambda v: v.knows, "no", "No", KNOWS),
+    Rule(lambda v: v.shows and v.halved("MIA"), "no", "Only in part", SHOWS),
+    Rule(lambda v: v.shows, "no", "No", SHOWS),
+    Rule(lambda v: v.loses, "too-much", "Too much", LOSES),
+    Rule(lambda v: v.hides, "too-much", "Too much", HIDES),
+    # The measurements decide nothing.
+    Rule(
+        lambda v: v.guesses,
+        "unsure",
+        "Cannot be told",
+        _always("the model treats samples that it never saw much like those it was trained on."),
+    ),
+    Rule(
+        lambda v: v.coarse > COARSE,
+        "unsure",
+        "Cannot be told",
+        _always("the measurements are too coarse to tell it from a retrained model, or not."),
+    ),
+    # It is like a Retrain, or nearly so.
+    Rule(
+        lambda v: v.near and v.exposed is not None,
+        "mostly",
+        "Mostly",
+        _always(
             "on the whole it behaves like a model that never saw them, but an attack on each "
             "sample by itself (LiRA) can tell some of them."
-        )
-        return Verdict("mostly", "Mostly", said, *told)
-    if near:
-        said = "as far as these measurements can tell, it behaves like a model that never saw them."
-        return Verdict("yes", "Yes", said, *told)
-    said = (
-        "each figure is within chance of a model's that never saw the samples, but all together "
-        "are a little further off than chance alone would make them."
-        if close
-        else "it behaves much like a model that never saw the samples, but can be told from one."
-    )
-    return Verdict("mostly", "Mostly", said, *told)
+        ),
+    ),
+    Rule(
+        lambda v: v.near,
+        "yes",
+        "Yes",
+        _always("as far as these measurements can tell, it behaves like a retrained model."),
+    ),
+    Rule(
+        lambda v: v.close,
+        "mostly",
+        "Mostly",
+        _always(
+            "each figure is within chance of a retrained model's, but all together are a little "
+            "further off than chance alone would make them."
+        ),
+    ),
+    Rule(
+        lambda v: True,
+        "mostly",
+        "Mostly",
+        _always("it behaves much like a retrained model, but is distinguishable from one."),
+    ),
+)
+"""In this order: the first rule that applies decides."""
+
+
+def beside_retrain(view: Beside) -> Verdict:
+    """The answer where there is a retrained model to compare with."""
+    rule = next(rule for rule in RULES if rule.applies(view))
+    return Verdict(rule.level, rule.word, rule.headline(view), _figures(view), _cautions(view))
 
 
 def _figures(view: Beside) -> tuple[str, ...]:
@@ -163,17 +263,17 @@ def _figures(view: Beside) -> tuple[str, ...]:
     )
 
 
-def _cautions(view: Beside, coarse: float) -> tuple[str, ...]:
-    cautions = []
+def _cautions(view: Beside) -> tuple[str, ...]:
+    cautions, coarse = [], view.coarse
     if view.guesses:
         cautions.append(
             f"The attack is right on {view.attack:.1f} % of samples that it knows the answer of, "
             f"where one that guesses may be right on {view.least_accuracy:.1f} %: what it takes "
             "forgotten samples for says nothing."
         )
-    if view.told_apart:
+    if view.exposed:
         cautions.append(
-            f"LiRA, which judges each sample by itself, finds them out: {view.told_apart}."
+            f"LiRA, which judges each sample by itself, finds them out: {view.exposed}."
         )
     if all(abs(view.above(s, view.before)) <= view.slack(s) for s in ("FA", "MIA")):
         cautions.append(

@@ -47,6 +47,7 @@ from qunlearn.runs.evaluate import labels_of, scores_of
 from qunlearn.runs.explain import conflict_of
 from qunlearn.runs.metrics import RunMetrics, metrics_of
 from qunlearn.runs.outputs import kept_outputs, outputs_of
+from qunlearn.runs.provenance import asked_of
 from qunlearn.runs.reference import check_reference, check_test, declared
 from qunlearn.store.run import CONFIG, Run
 
@@ -73,7 +74,7 @@ def report_run(
             f"The run {str(path)!r} has forgotten nothing; name one that `qunlearn forget` wrote."
         )
     check_writable(path)
-    split = split_of(run, data)
+    split, asked = split_of(run, data), asked_of(run)
     check_test(split)
     retrain = None if reference is None else retrain_of(reference, run, split)
     if retrain is not None:
@@ -103,8 +104,8 @@ def report_run(
             again_command("forget", path / CONFIG, run.config, ("model", "method")),
             {name: settings_used(run)},
             {
-                "forgotten from": run.config["run"],
-                "seed": run.config["settings"].get("seed", 0),
+                "forgotten from": asked.run,
+                "seed": asked.settings.get("seed", 0),
                 "seconds": f"{run.info.took('forgetting'):,.1f}",
                 **network_of(run),
                 **facts_of(run.info),

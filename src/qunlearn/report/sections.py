@@ -12,6 +12,7 @@ from qunlearn.report.drawing import Drawn, panels
 from qunlearn.report.html import Safe, join, section, table, tag, verbatim
 from qunlearn.report.verdict import Verdict
 from qunlearn.runs.metrics import metrics_of
+from qunlearn.runs.provenance import asked_of
 from qunlearn.store.run import Run, RunInfo
 from qunlearn.store.weights import read_header
 
@@ -196,7 +197,7 @@ def _spelt(value: object) -> str:
 
 def settings_used(run: Run) -> dict[str, object]:
     """A run's settings, with those that were left to the method."""
-    return {**run.config["settings"], **metrics_of(run).chosen}
+    return {**asked_of(run).settings, **metrics_of(run).chosen}
 
 
 def network_of(run: Run) -> dict[str, object]:

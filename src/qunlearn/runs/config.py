@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -71,7 +71,7 @@ class TrainConfig(DataConfig, ModelConfig, QuantConfig, OptimizerConfig, Compute
     )
 
     @classmethod
-    def modernised(cls, written: Mapping[str, Any]) -> Mapping[str, Any]:
+    def modernised(cls, written: Mapping[str, object]) -> Mapping[str, object]:
         """What a file has, with its provenance in a table of its own."""
         return separated(written)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,7 +38,7 @@ def completed(config: AdoptConfig, run: Run, tensors: Mapping[str, Tensor]) -> A
     header = Header.read(run.model_path)
     factory = config.model if "model" in given else None
     spec = spec_of(header, factory, str(run.path))  # code has to be named by the user
-    found: dict[str, Any] = {"model": spec.name, "width": spec.width}
+    found: dict[str, object] = {"model": spec.name, "width": spec.width}
     if is_quantized(tensors):
         quant = header.quant
         found |= {

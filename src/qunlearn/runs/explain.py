@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from qunlearn.errors import UserError
-from qunlearn.store.files import as_written
+from qunlearn.store.files import Row, as_written
 from qunlearn.store.run import Run
+from qunlearn.store.typed import Json
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Conflict:
         """For each layer, the share of sampled steps in which the cosine was below zero."""
         return (self.cosine < 0).double().mean(1)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values: one entry for each layer."""
         rows = zip(
             self.layers,
@@ -102,7 +102,7 @@ def conflict_of(path: Path) -> Conflict:
         return _joined(rows)
 
 
-def _joined(rows: Sequence[dict[str, Any]]) -> Conflict:
+def _joined(rows: Sequence[Row]) -> Conflict:
     records = [row["conflict"] for row in rows]
     layers = tuple(map(str, records[0]["layers"]))
     cosine, before, after = (

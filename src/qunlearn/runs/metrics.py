@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qunlearn.data import Outcome, Split
+from qunlearn.errors import UserError
 from qunlearn.methods.base import Findings
 from qunlearn.methods.calibration import Calibration
 from qunlearn.metrics import Scores
 from qunlearn.metrics.membership import REPORTED
 from qunlearn.store.run import METRICS, Run
-from qunlearn.store.typed import typed, untyped
+from qunlearn.store.typed import Json, typed, untyped
 
 RENAMED = {
     "aimed": "target",
@@ -50,13 +51,13 @@ class RunMetrics(Scores):
 
     before: Scores | None = None
     whole_classes: bool = False
-    chosen: Mapping[str, Any] = field(default_factory=dict)
+    chosen: Mapping[str, object] = field(default_factory=dict)
     calibration: Calibration | None = None
     duplicates: Duplicates | None = None
     request: Outcome | None = None
     declared: Declared | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """As it stands in `metrics.json`."""
         written = super().to_json()
         if self.before is not None:
@@ -81,7 +82,27 @@ class Declared:
 
 def metrics_of(run: Run) -> RunMetrics:
     """What is measured on a run, from its folder."""
-    return typed(RunMetrics, modernise(run.metrics), run.path / METRICS)
+    metrics = typed(RunMetrics, modernise(run.metrics), run.path / METRICS)
+    info, needed = run.info, {"forget", "retain", "test"}
+    forgot = info.method is not None and info.declared is None
+    scored = (metrics, metrics.before, metrics.reference)
+    lacks = (
+        "no part is measured"
+        if not metrics.parts
+        else "the scores before forgetting are missing"
+        if forgot and metrics.before is None
+        else "a part is missing that MIA is about"
+        if any(each and each.complete and not needed <= each.parts.keys() for each in scored)
+        else "the forgotten part is missing"
+        if metrics.before and not all("forget" in each.parts for each in scored if each)
+        else ""
+    )
+    if lacks:
+        raise UserError(
+            f"{str(run.path / METRICS)!r} does not hold what qunlearn writes ({lacks}); restore it "
+            "from a copy, or make the run again."
+        )
+    return metrics
 
 
 def modernise(content: object) -> object:
@@ -104,7 +125,7 @@ def _renamed(content: object) -> Any:
     return {RENAMED.get(key, key): _renamed(value) for key, value in content.items()}
 
 
-def _before(content: dict[str, Any]) -> dict[str, float]:
+def _before(content: Json) -> dict[str, float]:
     """The mean confidence before forgetting, which the calibration itself did not always have."""
     try:
         return {"before": 100 * content["before"]["parts"]["forget"]["confidence"]}

@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, quantize
 from qunlearn.store.limits import LARGEST
 from qunlearn.store.run import Run
+from qunlearn.store.typed import Json
 from qunlearn.store.weights import read_header, read_tensors, write_weights
 
 FORMAT = 1
@@ -37,7 +37,7 @@ class Header:
 
     split: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """The header as plain values."""
         # Packed, because a header has a limit, and a manifest has a line for each sample.
         packed = base64.b64encode(zlib.compress(self.split.encode())).decode()

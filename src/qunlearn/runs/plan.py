@@ -19,7 +19,7 @@ from qunlearn.runs.data import data_config, located
 from qunlearn.runs.metrics import metrics_of
 from qunlearn.runs.model_file import Header, load
 from qunlearn.runs.origin import recorded
-from qunlearn.runs.provenance import TABLE, Provenance
+from qunlearn.runs.provenance import TABLE, Provenance, asked_of
 from qunlearn.runs.recipe import check_start, inherited, recipe_of
 from qunlearn.runs.request import WAYS, ForgetConfig, RequestConfig
 from qunlearn.store.run import SPLIT, Run
@@ -95,7 +95,8 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     if split.requests[-1].ids:
         check_request(model, split, settings, config.devices)
     elif metrics_of(origin).before is not None:  # what made the network made the one before
-        record |= {name: origin.config[name] for name in ("method", "settings")}
+        earlier = asked_of(origin)
+        record |= {"method": earlier.method, "settings": earlier.settings}
     return Plan(config, origin, model, split, header, method, settings, fabric, record)
 
 

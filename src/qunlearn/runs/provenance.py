@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
 
 from qunlearn.runs.data_config import DataConfig
-from qunlearn.store.run import Run
+from qunlearn.store.run import CONFIG, Run
+from qunlearn.store.typed import typed
 from qunlearn.training.config import Config
 
 TABLE = "provenance"
@@ -34,16 +36,37 @@ class Provenance(Config):
     recipe: Recipe | None = Field(None, description="How the network was trained.")
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a run that has forgotten was asked.
+
+    Attributes:
+        run: The path of the run that was to forget, as it was then.
+        method: How.
+        settings: The method's settings.
+    """
+
+    run: str
+    method: str
+    settings: Mapping[str, object]
+
+
+def asked_of(run: Run) -> Asked:
+    """What a run that has forgotten was asked."""
+    return typed(Asked, run.config, run.path / CONFIG)
+
+
 def provenance_of(run: Run) -> Provenance:
     """What a run has on record."""
-    return Provenance.parse(separated(run.config).get(TABLE, {}))
+    record = separated(run.config).get(TABLE, {})
+    return typed(Provenance, record, run.path / CONFIG)
 
 
 RENAMED = {"origin_digest": "origin", "start_digest": "start", "asked": "request"}
 """What earlier versions called these, when they stood among the settings."""
 
 
-def separated(config: Mapping[str, Any]) -> dict[str, Any]:
+def separated(config: Mapping[str, object]) -> dict[str, object]:
     """Settings with their provenance in a table of its own, as earlier versions did not write it.
 
     >>> separated({"random": 0.1, "asked": "ab", "recipe": {"lr": 0.1, "network": "cd"}})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -37,7 +36,7 @@ def recipe_of(run: Run) -> Recipe:
     )
 
 
-def inherited(recipe: Recipe, method: Method, started: bool = False) -> dict[str, Any]:
+def inherited(recipe: Recipe, method: Method, started: bool = False) -> dict[str, object]:
     """The settings that follow the network's training, unless others are given.
 
     Those that the method inherits stay as the network is used to. Retrain follows the whole recipe,

@@ -17,7 +17,7 @@ def pairs(given: Any) -> Any:
     """`[{"beta": 1}, "alpha=0.5"]`, from a file and from flags, as one table; the last wins."""
     if isinstance(given, Mapping):
         return dict(given)
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for entry in given:
         if isinstance(entry, Mapping):
             found |= entry
@@ -61,7 +61,9 @@ class RequestConfig(Config):
     )
 
     @classmethod
-    def joined(cls, written: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    def joined(
+        cls, written: Mapping[str, object], given: Mapping[str, object]
+    ) -> dict[str, object]:
         """Another way to ask replaces the file's; settings are put beside the file's."""
         kept = dict(written)
         if given.keys() & WAYS.keys():
@@ -69,7 +71,9 @@ class RequestConfig(Config):
             kept = {name: v for name, v in kept.items() if name not in once}
             _forget_record(kept, "request")
         if "settings" in given and "settings" in kept:
-            given = {**given, "settings": [kept["settings"], *given["settings"]]}
+            flags = given["settings"]
+            added = flags if isinstance(flags, list) else [flags]
+            given = {**given, "settings": [kept["settings"], *added]}
         if "run" in given:
             _forget_record(kept, "origin")
         if "data" in kept:  # as --data is spelt in a file
@@ -79,7 +83,7 @@ class RequestConfig(Config):
         return {**kept, **given}
 
 
-def _forget_record(settings: dict[str, Any], name: str) -> None:
+def _forget_record(settings: dict[str, object], name: str) -> None:
     """Leave out of the provenance what other flags were given for."""
     if isinstance(record := settings.get(TABLE), Mapping):
         settings[TABLE] = {key: value for key, value in record.items() if key != name}
@@ -107,7 +111,7 @@ class OriginConfig(Config):
     )
 
     @classmethod
-    def modernised(cls, written: Mapping[str, Any]) -> Mapping[str, Any]:
+    def modernised(cls, written: Mapping[str, object]) -> Mapping[str, object]:
         """What a file has, with its provenance in a table of its own."""
         return separated(written)
 
@@ -145,7 +149,7 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     seed: int | None = Field(None, description="Short for --set seed=N, and wins over it.")
 
     @property
-    def method_settings(self) -> dict[str, Any]:
+    def method_settings(self) -> dict[str, object]:
         """The method's settings as given."""
         short = {"epochs": self.epochs, "seed": self.seed}
         return self.settings | {k: v for k, v in short.items() if v is not None}

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import platform
 import re
@@ -29,7 +28,7 @@ from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qunlearn.dates import utc
 from qunlearn.errors import UserError
@@ -55,7 +54,7 @@ from qunlearn.store.files import (
 from qunlearn.store.limits import parse_lines
 from qunlearn.store.lock import LOCK, check_unlocked, locked
 from qunlearn.store.place import named, names_in, opened
-from qunlearn.store.typed import typed, untyped
+from qunlearn.store.typed import Json, typed, untyped
 from qunlearn.store.weights import read_tensors, write_weights
 
 if TYPE_CHECKING:
@@ -123,8 +122,12 @@ class RunInfo:
     format: int = 1
 
     def took(self, stage: str) -> float:
-        """The seconds that a stage took; NaN if that is not on record."""
-        return self.seconds.get(stage, math.nan)
+        """The seconds that a stage took."""
+        if stage not in self.seconds:
+            raise UserError(
+                f"run.json has no time of {stage!r}; restore it from a copy, or make the run again."
+            )
+        return self.seconds[stage]
 
 
 class AnotherRun(UserError):
@@ -412,9 +415,9 @@ class Run:
         return path
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Json:
         """The settings."""
-        config: dict[str, Any] = read(self._checked(CONFIG), toml.loads, "TOML")
+        config: Json = read(self._checked(CONFIG), toml.loads, "TOML")
         return config
 
     @property
@@ -431,7 +434,7 @@ class Run:
         return rows
 
     @property
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Json:
         """The measurements."""
         return read_object(self._checked(METRICS))
 

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from qunlearn.errors import UserError
 from qunlearn.store import toml
@@ -22,6 +21,7 @@ from qunlearn.store.files import (
 from qunlearn.store.lock import locked
 from qunlearn.store.place import named, opened
 from qunlearn.store.run import Run
+from qunlearn.store.typed import Json
 
 CONFIG, TABLE = "compare.toml", "table.json"
 SUM = "sha256"
@@ -52,18 +52,21 @@ class StudyFolder:
         write_json(self.path / TABLE, {**table, SUM: _sum(table)})
 
     @property
-    def table(self) -> dict[str, Any]:
+    def table(self) -> Json:
         """The table, compared with its checksum."""
         table = read_object(self.path / TABLE)
-        # There is none in tables of older versions.
-        if table.pop(SUM, None) not in (None, _sum(table)):
+        try:
+            intact = table.pop(SUM, None) in (None, _sum(table))  # older versions wrote none
+        except ValueError:  # numbers that no table has
+            intact = False
+        if not intact:
             raise UserError(
                 f"The file {str(self.path / TABLE)!r} is not as it was written; give the same "
                 "`qunlearn compare` again, which makes it anew from its cells."
             )
         return table
 
-    def sealed_table(self) -> dict[str, Any]:
+    def sealed_table(self) -> Json:
         """The table, if it has a checksum; those of older versions have none, nor forged ones."""
         if SUM not in read_object(self.path / TABLE):
             raise UserError(
@@ -74,15 +77,11 @@ class StudyFolder:
         return self.table
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Json:
         """The settings."""
-        config: dict[str, Any] = read(self.path / CONFIG, toml.loads, "TOML")
+        config: Json = read(self.path / CONFIG, toml.loads, "TOML")
         return config
 
 
 def _sum(table: Mapping[str, object]) -> str:
-    """The checksum of a table; empty if no table can have such numbers."""
-    try:
-        return hashlib.sha256(json_text(table).encode()).hexdigest()
-    except ValueError:
-        return ""
+    return hashlib.sha256(json_text(table).encode()).hexdigest()

@@ -12,6 +12,9 @@ from qunlearn.errors import UserError
 
 T = TypeVar("T")
 
+Json = dict[str, Any]
+"""A JSON object, as a file holds it."""
+
 
 def typed(kind: type[T], content: object, path: Path) -> T:
     """The content of a file as a `kind`, such as a dataclass; what does not fit is a `UserError`.
@@ -30,10 +33,11 @@ def typed(kind: type[T], content: object, path: Path) -> T:
         ) from None
 
 
-def untyped(value: object) -> Any:
+def untyped(value: object) -> Json:
     """A dataclass as JSON has it; what is None is left out."""
     adapter: TypeAdapter[object] = _adapter(type(value))  # type: ignore[arg-type]
-    return adapter.dump_python(value, mode="json", exclude_none=True)
+    content: Json = adapter.dump_python(value, mode="json", exclude_none=True)
+    return content
 
 
 @cache

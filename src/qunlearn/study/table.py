@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from qunlearn.metrics import (
 )
 from qunlearn.metrics.gap import SCORES
 from qunlearn.runs.metrics import RunMetrics, modernise
-from qunlearn.store.typed import typed, untyped
+from qunlearn.store.typed import Json, typed, untyped
 from qunlearn.study.ranking import Ranking, ranking
 
 Interval = tuple[float, float | None]
@@ -49,7 +48,7 @@ class CellResult:
     folder: str
     metrics: RunMetrics
     seconds: float
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     threads: int
     workers: int = 1
 
@@ -82,7 +81,7 @@ class TableRow:
     method: str
     seeds: int
     trials: int
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     FA: Interval
     RA: Interval
     TA: Interval
@@ -135,7 +134,7 @@ class Table:
     """
 
     request: str
-    detail: Mapping[str, Any]
+    detail: Mapping[str, object]
     parts: Mapping[str, int]
     seeds: int
     original: Scores
@@ -157,9 +156,9 @@ class Table:
         """The other rows."""
         return self.rows[1:]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """As it stands in `table.json`, with the figures that follow from the rest."""
-        written: dict[str, Any] = untyped(self)
+        written = untyped(self)
         written["original"] = self.original.to_json()
         for row, content in zip(self.rows, written["rows"], strict=True):
             for cell, cell_content in zip(row.cells, content["cells"], strict=True):

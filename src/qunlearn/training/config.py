@@ -92,23 +92,25 @@ class Config(BaseModel):
     """What the file is called that these settings are kept in."""
 
     @classmethod
-    def modernised(cls, written: Mapping[str, Any]) -> Mapping[str, Any]:
+    def modernised(cls, written: Mapping[str, object]) -> Mapping[str, object]:
         """What a file has, as it is written now; earlier versions may have written it otherwise."""
         return written
 
     @classmethod
-    def joined(cls, written: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    def joined(
+        cls, written: Mapping[str, object], given: Mapping[str, object]
+    ) -> dict[str, object]:
         """What a file has, with the flags that were given instead or in addition."""
         return {**written, **given}
 
     @classmethod
-    def parse(cls: type[C], values: Mapping[str, Any]) -> C:
+    def parse(cls: type[C], values: Mapping[str, object]) -> C:
         """Check `values`, or raise a `UserError` about the first wrong one."""
         for name in values:
             if name not in cls.model_fields:
                 raise unknown("setting", name, cls.model_fields)
         try:
-            return cls(**values)
+            return cls.model_validate(dict(values))
         except ValidationError as error:
             first = error.errors()[0]
             where = str(first["loc"][0]) if first["loc"] else "the settings"

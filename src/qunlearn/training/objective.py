@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from qunlearn.data import Batch, Loader
 from qunlearn.quant import using_running_averages
+from qunlearn.store.files import Row
 
 Scalars = Mapping[str, Tensor]
 """What a step reports, still on the device: waiting for a number would stall it."""
@@ -40,7 +40,7 @@ class Objective(ABC):
     def after_step(self) -> None:  # noqa: B027 (optional)
         """Correct the parameters after the optimizer's step."""
 
-    def report(self) -> Mapping[str, Any]:
+    def report(self) -> Row:
         """What to add to the epoch's row of the history."""
         return {}
 
