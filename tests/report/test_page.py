@@ -262,7 +262,12 @@ def test_a_comparison_with_cells_shows_their_outputs(runs, tmp_path):
     for name in ("calibrated", "retrain"):
         shutil.copytree(runs / name, folder / "cells" / name / "seed0")
     text = read(report_comparison(folder)).text
-    for words in ("Confidence in the true label", "forgotten sample is spread", "in conflict", "torch"):
+    for words in (
+        "Confidence in the true label",
+        "forgotten sample is spread",
+        "in conflict",
+        "torch",
+    ):
         assert words in text
     assert "the bar of the true class ends near Retrain's mark" in text
     assert "lr=0.01" in text  # which calibrated chose

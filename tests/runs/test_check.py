@@ -23,7 +23,7 @@ def test_a_whole_run(qunlearn, run):
     (run / "report.html").touch()  # others may add a report
     (run / "figures").mkdir()
     assert check_run(run) == []
-    assert qunlearn("check", run) == (0, "1 of 1 checked are whole.\n", "")
+    assert qunlearn("check", run) == (0, "1 of 1 checked are intact.\n", "")
 
 
 def cut(path):

@@ -32,6 +32,6 @@ def command(folder: Folder, json: Json = False) -> None:
     else:
         for faults in wrong.values():
             say("\n".join(faults))
-        say(f"{len(found) - len(wrong)} of {len(found)} checked are whole.")
+        say(f"{len(found) - len(wrong)} of {len(found)} checked are intact.")
     if wrong:
         raise Failure(f"{str(folder)!r} is not whole.")

@@ -149,9 +149,7 @@ def _outputs(run: Run, retrain: Retrain | None, split: Split, image: bool) -> Ou
     answers = {BEFORE: before, RETRAIN: retrained, **own}
     one, words = sample_panels(split, own, before, retrained, image=image)
     return OutputFigures(
-        confidence=[
-            confidence_panel(n, o, retrained) for n, o in both.items() if o is not None
-        ],
+        confidence=[confidence_panel(n, o, retrained) for n, o in both.items() if o is not None],
         spread=[ranked_panel("on the forgotten samples", answers)] if own else [],
         one=one,
         words=words,

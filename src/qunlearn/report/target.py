@@ -22,7 +22,9 @@ def target_words(found: Calibration) -> str:
     """
     words = [_lead(found), _figures(found)]
     if found.reached_in_epoch and found.state != "little":
-        words.append(f"First at or below target in epoch {found.reached_in_epoch} of {found.epochs}.")
+        words.append(
+            f"First at or below target in epoch {found.reached_in_epoch} of {found.epochs}."
+        )
     if found.logit_scale > 1.02:
         words.append(
             f"Logits were rescaled by {found.logit_scale:.2f} to restore the original temperature; "
