@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -440,9 +441,23 @@ def test_operators_keep_what_torch_asks_of_them(name: str, kind: torch.dtype, ro
     x = torch.randn(4, 3, 5).to(kind)
     words = examples(x, (4, 1, 1) if rows else ())[getattr(kernels, name)]
     operator = getattr(torch.ops.qunlearn, name)
-    utilities = ("test_schema", "test_faketensor")
     for on in (False, True):
-        torch.library.opcheck(operator, (*words, on), test_utils=utilities)
+        torch.library.opcheck(operator, (*words, on))
+
+
+def test_no_private_flag_of_torch_decides_what_is_computed() -> None:
+    for path in Path(kernels.__file__).parent.glob("*.py"):
+        assert "torch._C" not in path.read_text(), path.name
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_second_derivatives_are_refused(on: bool) -> None:
+    x, step = torch.randn(9, requires_grad=True), torch.tensor(0.2, requires_grad=True)
+    with fused(on):
+        value = functional.uniform_quantize(x, step, 0, -8, 7).square().sum()
+        (slope,) = torch.autograd.grad(value, step, create_graph=True)
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            slope.backward()
 
 
 def test_torch_compile_and_export_see_plain_operations() -> None:

@@ -239,6 +239,58 @@ def test_transforms_over_other_layers_pass_through_strided_convolutions(kind: st
         torch.testing.assert_close(slopes[name], parameter.grad)
 
 
+@each_kind
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_transforms_pass_through_strided_slices_and_recomputation(
+    kind: str, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "MUCH_WORK", 0)
+    monkeypatch.setattr(layers, "LITTLE", 0)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.Conv2d(6, 2, 1, stride=2))
+    model = quantize(net, QuantSpec(3, 3, kind, first_last_bits=3)).double()
+    x = torch.randn(3, 4, 7, 8, dtype=torch.float64).contiguous(memory_format=layout)
+    model(x)
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(model, parameters, (x,)).square().sum()
+
+    assert all(conv.skips() == (conv.stride == (2, 2)) for conv in model)
+    for_all = grad(loss, argnums=(0, 1))(parameters, x)
+    for_each = vmap(grad(loss, argnums=(0, 1)), in_dims=(None, 0))(parameters, x[:, None])
+    inputs = [x, *(one[None] for one in x)]
+    outcomes = [
+        for_all,
+        *(({k: v[i] for k, v in for_each[0].items()}, for_each[1][i][None]) for i in range(3)),
+    ]
+    for each, (slopes, to_input) in zip(inputs, outcomes, strict=False):
+        model.zero_grad()
+        leaf = each.clone(memory_format=torch.preserve_format).requires_grad_()
+        model(leaf).square().sum().backward()
+        torch.testing.assert_close(to_input.reshape(leaf.shape), leaf.grad)
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(slopes[name], parameter.grad, msg=name)
+
+
+def test_a_batch_of_inputs_by_vmap_has_gradients_in_torchs_autograd(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(layers, "MUCH_WORK", 0)
+    monkeypatch.setattr(layers, "LITTLE", 0)
+    model = quantize(nn.Sequential(nn.Conv2d(4, 6, 1, stride=2), nn.Conv2d(6, 2, 2)), QuantSpec())
+    x = torch.randn(3, 4, 7, 8)
+    expected = model(x)
+    expected.square().sum().backward()
+    gradients = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    mapped = vmap(lambda one: model(one[None])[0])(x)
+    torch.testing.assert_close(mapped, expected)
+    mapped.square().sum().backward()
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
 def test_a_strided_convolution_keeps_nothing_that_it_can_round_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -19,7 +19,7 @@ from qunlearn.quant import kernels
 from qunlearn.quant.fuse import is_fused
 from qunlearn.quant.kernels import fit, step_of, wide
 from qunlearn.quant.limits import SHARPEST, SMALLEST_SCALE, SOFTEST
-from qunlearn.quant.operators import transforming
+from qunlearn.quant.operators import positional
 
 
 def code_range(bits: int, signed: bool) -> tuple[int, int]:
@@ -158,12 +158,10 @@ def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _apply(function: type[torch.autograd.Function], *inputs: object) -> Tensor:
-    call = function.apply
-    if not transforming() and not torch.compiler.is_compiling():
-        # The same without its search for default arguments, which takes longer than rounding does.
-        call = super(torch.autograd.Function, function).apply  # type: ignore[misc]
-    result: Tensor = call(*inputs)  # type: ignore[no-untyped-call]
+def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tensor:
+    # Without gradients the value is all there is to compute, and `apply` would only cost time.
+    call = function.apply if torch.is_grad_enabled() else function.forward
+    result: Tensor = call(*arguments)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -171,6 +169,7 @@ class _Round(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
+    @positional
     def forward(
         x: Tensor,
         scale: Tensor,
@@ -213,6 +212,7 @@ class _Pact(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
+    @positional
     def forward(x: Tensor, alpha: Tensor, bits: int, signed: bool) -> Any:
         _, high = code_range(bits, signed)
         step = pact_scale(alpha, bits, signed)
@@ -238,6 +238,7 @@ class _Dsq(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
+    @positional
     def forward(x: Tensor, lower: Tensor, upper: Tensor, alpha: Tensor, bits: int) -> Any:
         step = dsq_step(lower, upper, bits)
         zero = (-lower / step).round()  # an integer already, but for the last bit of a float

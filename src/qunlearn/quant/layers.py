@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
 from qunlearn.quant.fuse import fused, is_fused
-from qunlearn.quant.operators import transforming
 from qunlearn.quant.quantizer import Quantizer
+from qunlearn.quant.strided import strided_slice
 
 MUCH_WORK = 100
 """How many products a layer must make of each input value for rounding twice to cost little."""
@@ -59,8 +58,7 @@ def rounding_again(*made: tuple[Quantizer, Tensor, Tensor]) -> Iterator[None]:
         *made: Quantizers, each with what it was given and what it made of it.
     """
     compiled = is_fused()
-    # The shape, too, tells it: of an input without a batch, a view with one is saved.
-    again = {(r.data_ptr(), r.shape): (quantizer, x.detach()) for quantizer, x, r in made}
+    again: dict[tuple[int, torch.Size], tuple[Quantizer, Tensor]] = {}
 
     def pack(saved: Tensor) -> Any:
         return again.get((saved.data_ptr(), saved.shape), saved)
@@ -73,7 +71,13 @@ def rounding_again(*made: tuple[Quantizer, Tensor, Tensor]) -> Iterator[None]:
             result: Tensor = quantizer.quantize(x)
         return result
 
-    with saved_tensors_hooks(pack, unpack):
+    with ExitStack() as stack:
+        # Tensors that torch.func transforms have no address, and torch.func.grad refuses hooks.
+        # Autograd then saves what was rounded, which gives the same values.
+        with suppress(RuntimeError):
+            # The shape, too, tells it: of an input without a batch, a view with one is saved.
+            again.update({(r.data_ptr(), r.shape): (q, x.detach()) for q, x, r in made})
+            stack.enter_context(saved_tensors_hooks(pack, unpack))
         yield
 
 
@@ -107,32 +111,6 @@ class QuantLayer(nn.Module):
         return result
 
 
-class _Every(torch.autograd.Function):
-    """Every so many-th value along the last axes.
-
-    So does a slice; but its gradient is not laid out as its input is, which costs more than is
-    saved.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, stride: tuple[int, ...]) -> Tensor:
-        """Take the values out."""
-        last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
-        ctx.layout = torch.channels_last if last else torch.contiguous_format
-        ctx.shape, ctx.where = x.shape, (..., *(slice(None, None, each) for each in stride))
-        return x[ctx.where].contiguous(memory_format=ctx.layout)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Put their gradients back, among zeros."""
-        whole = torch.empty(
-            ctx.shape, dtype=gradient.dtype, device=gradient.device, memory_format=ctx.layout
-        )
-        whole.zero_()[ctx.where] = gradient
-        return whole, None
-
-
 class _QuantConv(QuantLayer):
     out_channels: int
     groups: int
@@ -161,7 +139,7 @@ class _QuantConv(QuantLayer):
         stride = self.stride
         convolve: Callable[..., Tensor] = self._conv_forward  # type: ignore[assignment]
         if self.skips():
-            whole, x = x, _Every.apply(x, stride)  # type: ignore[no-untyped-call]
+            whole, x = x, strided_slice(x, stride)
             rounded = self.activation_quantizer(x, whole)
             stride = (1,) * len(stride)
             dense = getattr(nn.functional, f"conv{len(stride)}d")
@@ -193,7 +171,6 @@ class _QuantConv(QuantLayer):
             and not quantizer._forward_pre_hooks
             and torch.is_grad_enabled()
             and not torch.compiler.is_compiling()
-            and not transforming()
         )
 
     def saving(
@@ -206,7 +183,6 @@ class _QuantConv(QuantLayer):
             if isinstance(quantizer, Quantizer)
             and rounded.requires_grad
             and rounded.numel() >= LITTLE
-            and not transforming()  # torch.func knows no such hooks
         ]
         products = self.out_channels // self.groups * math.prod(self.kernel_size)
         much = products >= MUCH_WORK * math.prod(stride)

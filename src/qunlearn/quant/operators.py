@@ -18,11 +18,11 @@ from __future__ import annotations
 import ctypes
 import warnings
 from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active
 
 from qunlearn.quant.fuse import REALS, first_line, is_fused, library
 
@@ -36,10 +36,17 @@ Tensors = tuple[Tensor, ...]
 
 OPERATORS: Any = torch.library.Library("qunlearn", "FRAGMENT")  # type: ignore[no-untyped-call]
 
+POSITIONAL = Signature([Parameter("arguments", Parameter.VAR_POSITIONAL)])
 
-def transforming() -> bool:
-    """Whether `torch.func` transforms what is computed; torch has no public name for this."""
-    return bool(_are_functorch_transforms_active())
+
+def positional(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Store the signature of a `Function.forward` whose arguments are all passed by position.
+
+    `Function.apply` binds the arguments to the signature in every call. A signature that is not
+    stored is parsed each time, which takes longer than quantizing a small tensor.
+    """
+    vars(forward)["__signature__"] = POSITIONAL
+    return forward
 
 
 class Kernel:
