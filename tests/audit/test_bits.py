@@ -51,7 +51,7 @@ def test_changed_codes_are_counted():
     before, after = small(), small()
     assert changed_codes(before, after).all == 0
     scale = after[1].weight_quantizer.scale.item()
-    rounded = after[1].rounded().detach()
+    rounded = after[1].quantized_weight().detach()
     with torch.no_grad():
         after[1].weight.copy_(rounded)
         before[1].weight.copy_(rounded)
@@ -72,12 +72,12 @@ def test_weights_are_rounded_anew_from_the_values_underneath(quantizer):
     errors = []
     for bits in (2, 4, 8):
         anew = requantized(net, spec, bits)
-        rounded = anew[1].rounded().detach()
+        rounded = anew[1].quantized_weight().detach()
         assert len(rounded.unique()) <= 2**bits
         errors.append((rounded - weight).square().mean().item())
         assert anew[0].weight_quantizer.bits == 8  # the edges keep their own
     assert errors == sorted(errors, reverse=True)
-    assert torch.equal(requantized(net, spec, 32)[1].rounded(), net[1].weight)
+    assert torch.equal(requantized(net, spec, 32)[1].quantized_weight(), net[1].weight)
     assert net[1].weight_quantizer.bits == 4  # it works on a copy
 
 

@@ -84,7 +84,7 @@ def test_codes_are_stored_at_their_bits_and_compute_the_same(
     layer = net[3]
     grid = layer.weight_quantizer.grid(layer.weight)
     codes = onnx.numpy_helper.to_array(tensors["3.weight"]).astype(np.int32)
-    assert (torch.from_numpy(codes) == grid.codes(layer.rounded().detach())).all()
+    assert (torch.from_numpy(codes) == grid.codes(layer.quantized_weight().detach())).all()
 
 
 @pytest.mark.parametrize("name", ["twins", "volume"])

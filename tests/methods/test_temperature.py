@@ -49,10 +49,10 @@ def test_a_layer_is_multiplied_without_a_change_of_codes(quantizer, per_channel)
     before = net(x).detach()
     layer = net[2]
     assert isinstance(layer, QuantLinear)
-    codes = layer.weight_quantizer.grid(layer.weight).codes(layer.rounded())
+    codes = layer.weight_quantizer.grid(layer.weight).codes(layer.quantized_weight())
     assert len(codes.unique()) > 4
     multiply(layer, FACTOR)
-    after = layer.weight_quantizer.grid(layer.weight).codes(layer.rounded())
+    after = layer.weight_quantizer.grid(layer.weight).codes(layer.quantized_weight())
     assert torch.equal(codes, after)
     torch.testing.assert_close(net(x).detach(), FACTOR * before, rtol=1e-5, atol=1e-5)
 

@@ -17,7 +17,7 @@ from qunlearn.quant import (
     QuantSpec,
     calibrate,
     families,
-    keeping_statistics,
+    preserve_running_stats,
     quantize,
 )
 from qunlearn.quant.layers import QUANTIZED, QuantLayer, QuantLinear
@@ -385,7 +385,7 @@ def test_a_forward_pass_that_keeps_statistics_can_be_differentiated_later(traini
     x = torch.randn(6, 4)
     twin = copy.deepcopy(model)
     before = copy.deepcopy(model.state_dict())
-    with keeping_statistics(model):
+    with preserve_running_stats(model):
         output = model(x)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     output.sum().backward()
@@ -398,7 +398,7 @@ def test_statistics_come_back_after_a_failure() -> None:
     model = chain()
     model[5] = nn.Linear(9, 3)  # it does not fit, which shows only after the norm
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(RuntimeError), keeping_statistics(model):
+    with pytest.raises(RuntimeError), preserve_running_stats(model):
         model(torch.randn(6, 4))
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
 
@@ -427,7 +427,7 @@ def test_a_quantizer_of_one_s_own_is_one_class_and_one_line() -> None:
     try:
         model = quantize(chain(), QuantSpec(2, 2, quantizer="sign", first_last_bits=2))
         calibrate(model, torch.randn(3, 4))
-        assert model[2].rounded().unique().numel() == 2
+        assert model[2].quantized_weight().unique().numel() == 2
         with pytest.raises(UserError, match="did you mean 'sign'"):
             QuantSpec(quantizer="sing")
     finally:

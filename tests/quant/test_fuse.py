@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,13 +184,13 @@ def test_the_edges_of_pact_are_the_same(signed: bool) -> None:
 
 def test_which_tensors_c_can_take(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
-    by_c = Kernel.by_c
+    call_c = Kernel.call_c
 
     def noted(self: Kernel, dense: operators.Tensors, *others: Any) -> list[Tensor]:
         seen.append((*dense[0].shape, others[-1]))
-        return by_c(self, dense, *others)
+        return call_c(self, dense, *others)
 
-    monkeypatch.setattr(Kernel, "by_c", noted)
+    monkeypatch.setattr(Kernel, "call_c", noted)
     x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     rows, one = torch.tensor([0.2, 0.3]).reshape(2, 1, 1, 1), torch.tensor(0.2)
 
@@ -235,7 +236,7 @@ def anew() -> Iterator[None]:
         fuse.library.cache_clear()
         why_not.cache_clear()
         for kernel in KERNELS:
-            kernel.compiled.clear()
+            kernel.c_functions.clear()
 
     forget()
     yield
@@ -243,13 +244,13 @@ def anew() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("anew")
-@pytest.mark.parametrize("way", fuse.WAYS)
+@pytest.mark.parametrize("way", fuse.FLAG_SETS)
 def test_each_way_to_compile_makes_the_same(
     way: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = torch.randn(3, 5000)
     given = examples(x, (3, 1))
-    monkeypatch.setattr(fuse, "WAYS", (way,))
+    monkeypatch.setattr(fuse, "FLAG_SETS", (way,))
     try:
         fuse.library(torch.float32)
     except RuntimeError as problem:
@@ -260,7 +261,7 @@ def test_each_way_to_compile_makes_the_same(
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", fuse.REALS.values())
+@pytest.mark.parametrize("kind", fuse.C_TYPES.values())
 def test_the_compiler_has_nothing_to_say(kind: str, tmp_path: Any) -> None:
     strict = ("-Wall", "-Wextra", "-Werror", f"-DREAL={kind}", "-fopenmp")
     try:
@@ -302,7 +303,7 @@ def test_a_compiler_that_hangs_is_ended(
     compiler: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", compiler)
-    monkeypatch.setattr(fuse, "PATIENCE", 0.3)
+    monkeypatch.setattr(fuse, "COMPILE_TIMEOUT", 0.3)
     started = time.monotonic()
     assert says in str(why_not())
     assert time.monotonic() - started < 10
@@ -379,11 +380,11 @@ def test_another_device_without_a_compiler_is_told(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(torch, "compile", lambda *_, **__: missing)
     kernel = kernels.round_forward
-    monkeypatch.setattr(kernel, "by_torch", None)
+    monkeypatch.setattr(kernel, "compiled_plain", None)
     words = (torch.randn(9), torch.tensor(0.2), torch.tensor(0.0), 0, 7, False)
     with pytest.warns(UserWarning, match="not compiled.*Cannot find a working triton"):
-        torch.testing.assert_close(kernel.elsewhere(*words, True), kernel.plain(*words))
-    again = kernel.elsewhere(*words, True)  # it is told once
+        torch.testing.assert_close(kernel.on_other_device(*words, True), kernel.plain(*words))
+    again = kernel.on_other_device(*words, True)  # it is told once
     torch.testing.assert_close(again, kernel.plain(*words))
 
 
@@ -440,9 +441,23 @@ def test_operators_keep_what_torch_asks_of_them(name: str, kind: torch.dtype, ro
     x = torch.randn(4, 3, 5).to(kind)
     words = examples(x, (4, 1, 1) if rows else ())[getattr(kernels, name)]
     operator = getattr(torch.ops.qunlearn, name)
-    utilities = ("test_schema", "test_faketensor")
     for on in (False, True):
-        torch.library.opcheck(operator, (*words, on), test_utils=utilities)
+        torch.library.opcheck(operator, (*words, on))
+
+
+def test_no_private_flag_of_torch_decides_what_is_computed() -> None:
+    for path in Path(kernels.__file__).parent.glob("*.py"):
+        assert "torch._C" not in path.read_text(), path.name
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_second_derivatives_are_refused(on: bool) -> None:
+    x, step = torch.randn(9, requires_grad=True), torch.tensor(0.2, requires_grad=True)
+    with fused(on):
+        value = functional.uniform_quantize(x, step, 0, -8, 7).square().sum()
+        (slope,) = torch.autograd.grad(value, step, create_graph=True)
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            slope.backward()
 
 
 def test_torch_compile_and_export_see_plain_operations() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from qunlearn.quant import QuantSpec, calibrate, families, layers, quantize, rounding_once
+from qunlearn.quant import QuantSpec, calibrate, families, layers, quantize, weight_cache
 from qunlearn.quant.layers import QUANTIZED, QuantLayer
 from qunlearn.quant.lsq import LsqPlusActivation
 
@@ -122,8 +122,8 @@ def test_per_sample_gradients_by_vmap_agree_with_a_loop(kind: str, per_channel: 
 def test_an_input_without_a_batch_has_the_gradients_of_a_batch_of_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(layers, "MUCH_WORK", 0)
-    monkeypatch.setattr(layers, "LITTLE", 0)
+    monkeypatch.setattr(layers, "MIN_PRODUCTS", 0)
+    monkeypatch.setattr(layers, "MIN_ELEMENTS", 0)
     spec = QuantSpec(4, 4, "pact", first_last_bits=4)
     model = quantize(nn.Sequential(nn.Conv2d(4, 8, 3), nn.Conv2d(8, 8, 3)), spec)
     x = torch.randn(4, 6, 6)
@@ -144,14 +144,14 @@ def test_within_a_users_torch_compile_the_gradients_are_the_same(kind: str) -> N
 
 
 @each_kind
-def test_rounding_again_in_backward_changes_nothing(
+def test_recomputation_in_backward_changes_nothing(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, x, y = small_network(kind)
-    monkeypatch.setattr(layers, "MUCH_WORK", 10**9)
+    monkeypatch.setattr(layers, "MIN_PRODUCTS", 10**9)
     expected = gradients(model, x, y)
-    monkeypatch.setattr(layers, "MUCH_WORK", 0)
-    monkeypatch.setattr(layers, "LITTLE", 0)
+    monkeypatch.setattr(layers, "MIN_PRODUCTS", 0)
+    monkeypatch.setattr(layers, "MIN_ELEMENTS", 0)
     for name, gradient in gradients(model, x, y).items():
         assert torch.equal(gradient, expected[name]), name
 
@@ -187,7 +187,7 @@ def test_rounding_only_what_a_strided_convolution_looks_at_changes_nothing(
     for part in (True, False):
         fresh = copy.deepcopy(layer)
         if not part:
-            monkeypatch.setattr(type(layer), "skips", lambda layer: False)
+            monkeypatch.setattr(type(layer), "slices_input", lambda layer: False)
         given = x.clone().requires_grad_()
         out = fresh(given)
         (out * torch.arange(out.numel()).reshape(out.shape).double().cos()).sum().backward()
@@ -239,10 +239,62 @@ def test_transforms_over_other_layers_pass_through_strided_convolutions(kind: st
         torch.testing.assert_close(slopes[name], parameter.grad)
 
 
-def test_a_strided_convolution_keeps_nothing_that_it_can_round_again(
+@each_kind
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_transforms_pass_through_strided_slices_and_recomputation(
+    kind: str, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "MIN_PRODUCTS", 0)
+    monkeypatch.setattr(layers, "MIN_ELEMENTS", 0)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.Conv2d(6, 2, 1, stride=2))
+    model = quantize(net, QuantSpec(3, 3, kind, first_last_bits=3)).double()
+    x = torch.randn(3, 4, 7, 8, dtype=torch.float64).contiguous(memory_format=layout)
+    model(x)
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(model, parameters, (x,)).square().sum()
+
+    assert all(conv.slices_input() == (conv.stride == (2, 2)) for conv in model)
+    for_all = grad(loss, argnums=(0, 1))(parameters, x)
+    for_each = vmap(grad(loss, argnums=(0, 1)), in_dims=(None, 0))(parameters, x[:, None])
+    inputs = [x, *(one[None] for one in x)]
+    outcomes = [
+        for_all,
+        *(({k: v[i] for k, v in for_each[0].items()}, for_each[1][i][None]) for i in range(3)),
+    ]
+    for each, (slopes, to_input) in zip(inputs, outcomes, strict=False):
+        model.zero_grad()
+        leaf = each.clone(memory_format=torch.preserve_format).requires_grad_()
+        model(leaf).square().sum().backward()
+        torch.testing.assert_close(to_input.reshape(leaf.shape), leaf.grad)
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(slopes[name], parameter.grad, msg=name)
+
+
+def test_a_batch_of_inputs_by_vmap_has_gradients_in_torchs_autograd(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(layers, "LITTLE", 0)
+    monkeypatch.setattr(layers, "MIN_PRODUCTS", 0)
+    monkeypatch.setattr(layers, "MIN_ELEMENTS", 0)
+    model = quantize(nn.Sequential(nn.Conv2d(4, 6, 1, stride=2), nn.Conv2d(6, 2, 2)), QuantSpec())
+    x = torch.randn(3, 4, 7, 8)
+    expected = model(x)
+    expected.square().sum().backward()
+    gradients = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    mapped = vmap(lambda one: model(one[None])[0])(x)
+    torch.testing.assert_close(mapped, expected)
+    mapped.square().sum().backward()
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_a_strided_convolution_saves_nothing_that_it_can_recompute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(layers, "MIN_ELEMENTS", 0)
     spec = QuantSpec(4, 4, first_last_bits=4)
     layer = quantize(nn.Sequential(nn.Conv2d(8, 128, 1, stride=2)), spec)
     x = torch.randn(16, 8, 20, 20, requires_grad=True)
@@ -265,8 +317,8 @@ def kept_for_backward(model: nn.Module, x: Tensor) -> int:
 def test_a_step_keeps_no_more_than_in_full_precision(
     work: int, little: int, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layers, "MUCH_WORK", work)
-    monkeypatch.setattr(layers, "LITTLE", little)
+    monkeypatch.setattr(layers, "MIN_PRODUCTS", work)
+    monkeypatch.setattr(layers, "MIN_ELEMENTS", little)
 
     def network() -> nn.Module:
         return nn.Sequential(
@@ -282,7 +334,7 @@ def test_a_step_keeps_no_more_than_in_full_precision(
     assert expected <= more < expected + 2000  # scales and zero points
 
 
-def test_weights_are_rounded_once_for_many_passes_and_not_kept() -> None:
+def test_the_weight_cache_holds_for_its_block_only() -> None:
     model, x, _ = small_network("lsq")
     model.eval()
     rounded: list[nn.Module] = []
@@ -292,19 +344,19 @@ def test_weights_are_rounded_once_for_many_passes_and_not_kept() -> None:
     with torch.no_grad():
         expected = model(x)
         count = len(rounded)
-        with rounding_once():
+        with weight_cache():
             assert torch.equal(model(x), expected)
             assert torch.equal(model(x), expected)
         assert len(rounded) == 2 * count
         next(model.parameters()).mul_(-1)
         assert not torch.equal(model(x), expected)
-        with rounding_once():
+        with weight_cache():
             assert not torch.equal(model(x), expected)
     first = next(m for m in model.modules() if isinstance(m, QuantLayer))
     for parameter in (first.weight, *first.weight_quantizer.parameters()):
         parameter.requires_grad_(False)
     expected, rounded[:] = model(x), []
-    with rounding_once(frozen=True):
+    with weight_cache(frozen=True):
         with torch.inference_mode():
             model(x)
         rounded[:] = []
@@ -313,6 +365,6 @@ def test_weights_are_rounded_once_for_many_passes_and_not_kept() -> None:
         model(x).sum().backward()
     assert rounded.count(first.weight_quantizer) == 1
     assert len(rounded) == 1 + 4 * (count - 1)
-    with rounding_once():  # with a gradient each pass needs its own
+    with weight_cache():  # with a gradient each pass needs its own
         for _ in range(2):
             model(x).sum().backward()

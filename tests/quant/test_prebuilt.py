@@ -41,7 +41,7 @@ def start_over() -> None:
     fuse.library.cache_clear()
     for kernel in vars(kernels).values():
         if isinstance(kernel, Kernel):
-            kernel.compiled.clear()
+            kernel.c_functions.clear()
 
 
 def rounded() -> torch.Tensor:

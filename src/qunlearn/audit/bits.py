@@ -227,7 +227,7 @@ def changed_codes(before: nn.Module, after: nn.Module) -> ChangedCodes:
 def codes_of(model: nn.Module) -> dict[str, Tensor]:
     """The integer codes of each quantized weight, by the layer's name."""
     return {
-        name: layer.weight_quantizer.grid(layer.weight).codes(layer.rounded())
+        name: layer.weight_quantizer.grid(layer.weight).codes(layer.quantized_weight())
         for name, layer in model.named_modules()
         if isinstance(layer, QuantLayer) and isinstance(layer.weight_quantizer, Quantizer)
     }

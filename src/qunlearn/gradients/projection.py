@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from qunlearn.errors import UserError, unknown
 from qunlearn.gradients.groups import Granularity, group_names
-from qunlearn.quant import keeping_statistics
+from qunlearn.quant import preserve_running_stats
 
 When = Literal["always", "conflict"]
 
@@ -103,7 +103,7 @@ class GradientProjector:
         for parameter, own in zip(self.parameters, self._forget, strict=True):
             parameter.grad = own
         try:
-            with keeping_statistics(self.model):
+            with preserve_running_stats(self.model):
                 yield
         finally:
             for i, parameter in enumerate(self.parameters):

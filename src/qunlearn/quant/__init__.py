@@ -1,10 +1,10 @@
-"""Few bits: the arithmetic, the quantizers, the layers and the conversion of a model."""
+"""Low-bit quantization: arithmetic, quantizers, layers and the conversion of a model."""
 
-from qunlearn.quant.batchnorm import keeping_statistics, using_running_averages
+from qunlearn.quant.batchnorm import preserve_running_stats, use_running_stats
 from qunlearn.quant.convert import calibrate, quantize
 from qunlearn.quant.describe import describe
 from qunlearn.quant.fuse import fused, why_not
-from qunlearn.quant.layers import rounding_once
+from qunlearn.quant.layers import weight_cache
 from qunlearn.quant.quantizer import Family, Grid, Quantizer, collapsed, families
 from qunlearn.quant.spec import LayerSpec, QuantSpec, known_quantizers
 
@@ -19,10 +19,10 @@ __all__ = [
     "describe",
     "families",
     "fused",
-    "keeping_statistics",
     "known_quantizers",
+    "preserve_running_stats",
     "quantize",
-    "rounding_once",
-    "using_running_averages",
+    "use_running_stats",
+    "weight_cache",
     "why_not",
 ]

@@ -1,4 +1,4 @@
-"""What BatchNorm does in passes that are not ordinary training."""
+"""BatchNorm in forward passes that are not ordinary training steps."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 
-class keeping_statistics:
-    """Within this block BatchNorm normalises as its mode says, but records nothing.
+class preserve_running_stats:
+    """Within this block BatchNorm normalises as its mode says, but updates no running statistics.
 
-    It works on copies: writing the old values back would break a backward pass after the block.
+    The block works on copies of the buffers. Restoring values in place would break a backward pass
+    that runs after the block.
     """
 
     def __init__(self, model: nn.Module):
@@ -23,7 +24,7 @@ class keeping_statistics:
         ]
 
     def __enter__(self) -> None:
-        self.kept = [norm._buffers for norm in self.norms]
+        self.saved = [norm._buffers for norm in self.norms]
         for norm in self.norms:
             norm._buffers = {
                 name: None if buffer is None else buffer.clone()
@@ -31,13 +32,13 @@ class keeping_statistics:
             }
 
     def __exit__(self, *_: object) -> None:
-        for norm, buffers in zip(self.norms, self.kept, strict=True):
+        for norm, buffers in zip(self.norms, self.saved, strict=True):
             norm._buffers = buffers
 
 
 @contextmanager
-def using_running_averages(model: nn.Module) -> Iterator[None]:
-    """Within this block BatchNorm normalises by its running averages, and records nothing."""
+def use_running_stats(model: nn.Module) -> Iterator[None]:
+    """Within this block BatchNorm normalises by its running statistics and does not update them."""
     norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.training]
     for norm in norms:
         norm.training = False

@@ -1,4 +1,4 @@
-"""`quantize(model, spec)`: swap layers for few-bit ones, and say clearly what cannot be swapped."""
+"""`quantize(model, spec)`: replace layers by low-bit layers, and report those that cannot be."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.errors import UserError, unknown
-from qunlearn.quant.batchnorm import keeping_statistics
+from qunlearn.quant.batchnorm import preserve_running_stats
 from qunlearn.quant.layers import QUANTIZED, QuantLayer
 from qunlearn.quant.quantizer import families
 from qunlearn.quant.spec import LayerSpec, QuantSpec, covers
 
 
 def quantize(model: nn.Module, spec: QuantSpec) -> nn.Module:
-    """Replace a model's convolutions and linear layers by few-bit ones, in place, and return it.
+    """Replace a model's convolutions and linear layers by low-bit ones, in place, and return it.
 
     Weights, biases and BatchNorm stay the same objects under the same names, so a state dict of the
     full-precision model still fits. A module used in several places is replaced once. The first and
     the last layer, in the order in which the model registers them, get `spec.first_last_bits`.
-    Weights' scales start from the weights now, inputs' scales from the first batch that passes
-    through; in a loop of your own, call `calibrate` first, so that this is a batch of your choice.
-    The model's `quant_spec` is the spec, from then on.
+    Weight scales are initialised from the weights now, activation scales from the first batch of
+    the forward pass. In a custom training loop, call `calibrate` first to choose that batch. The
+    spec is stored as the model's `quant_spec`.
 
     Raises:
-        UserError: If the model has weights that cannot be quantized; nothing was touched.
+        UserError: If the model has weights that cannot be quantized; the model is unchanged.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10))
@@ -51,42 +51,42 @@ def quantize(model: nn.Module, spec: QuantSpec) -> nn.Module:
 
 @torch.no_grad()
 def calibrate(model: nn.Module, images: Tensor) -> None:
-    """Start the inputs' scales from one batch, as the first training step would.
+    """Initialise the activation scales from one batch, as the first training step would.
 
-    Doing it once with a whole batch makes the start independent of how later batches are divided
-    among steps or processes. Batch statistics are used but not recorded.
+    Calibrating with a whole batch makes the scales independent of how later batches are divided
+    into steps or among processes. BatchNorm's running statistics are not updated.
     """
     layers = {name: m for name, m in model.named_modules() if isinstance(m, QuantLayer)}
     reached: set[int] = set()
     hooks = [m.register_forward_hook(lambda m, *_: reached.add(id(m))) for m in layers.values()]
     try:
-        with keeping_statistics(model):
+        with preserve_running_stats(model):
             model(images)
     finally:
         for hook in hooks:
             hook.remove()
-    unseen = [name for name, layer in layers.items() if id(layer) not in reached]
-    if unseen:
+    unreached = [name for name, layer in layers.items() if id(layer) not in reached]
+    if unreached:
         raise UserError(
-            f"The layer {unseen[0]!r} saw no data: the model does not call it, or keeps it in a "
-            f"plain list; leave it alone with overrides={{{unseen[0]!r}: None}}."
+            f"The layer {unreached[0]!r} saw no data: the model does not call it, or keeps it in a "
+            f"plain list; leave it alone with overrides={{{unreached[0]!r}: None}}."
         )
 
 
 def edge_layers(model: nn.Module) -> tuple[str, str]:
-    """The names of the first and the last layer with a weight, few-bit or not."""
+    """The names of the first and the last layer with a weight, quantized or not."""
     kinds = (*QUANTIZED, *QUANTIZED.values())
     names = [name for name, module in model.named_modules() if type(module) in kinds]
     return names[0], names[-1]
 
 
 def _plan(model: nn.Module, spec: QuantSpec) -> list[tuple[nn.Module, LayerSpec]]:
-    """Which layers get what; raises before anything is touched."""
+    """The layers to quantize, each with its spec; raises before the model is changed."""
     layers = {name: module for name, module in model.named_modules() if type(module) in QUANTIZED}
     names = list(layers)
-    everything = [n for n, _ in (*model.named_modules(), *model.named_parameters())]
+    all_names = [n for n, _ in (*model.named_modules(), *model.named_parameters())]
     for pattern, changes in spec.overrides.items():
-        if not any(covers(pattern, name) for name in (everything if changes is None else names)):
+        if not any(covers(pattern, name) for name in (all_names if changes is None else names)):
             raise unknown("layer in an override:", pattern, names)
     problems = _problems(model, spec)
     if problems:
@@ -106,7 +106,7 @@ def _plan(model: nn.Module, spec: QuantSpec) -> list[tuple[nn.Module, LayerSpec]
 
 
 def _problems(model: nn.Module, spec: QuantSpec) -> dict[str, str]:
-    """What cannot be quantized, by name, each with the reason; of nested ones the outermost."""
+    """The modules that cannot be quantized, outermost ones only: name to reason."""
     problems: dict[str, str] = {}
     for name, module in model.named_modules():
         if spec.leaves_alone(name) or any(name.startswith(f"{outer}.") for outer in problems):
@@ -119,15 +119,15 @@ def _problems(model: nn.Module, spec: QuantSpec) -> dict[str, str]:
                 if not spec.leaves_alone(inner):
                     problems[inner] = (
                         f"{inner} (parameter of {type(module).__name__}): a matrix outside of "
-                        "convolutions and linear layers has no few-bit form; make it one of those"
+                        "convolutions and linear layers has no low-bit form; make it one of those"
                     )
     return problems
 
 
 def _obstacle(module: nn.Module) -> str | None:
     """Why a module as a whole cannot be quantized, or None if it can or need not."""
-    own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-    if any(nn.parameter.is_lazy(tensor) for tensor in own):
+    tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    if any(nn.parameter.is_lazy(tensor) for tensor in tensors):
         return "its shape is not known yet; run one batch through the model first"
     if nn.utils.parametrize.is_parametrized(module):
         return (
@@ -142,14 +142,14 @@ def _obstacle(module: nn.Module) -> str | None:
     if isinstance(module, nn.TransformerEncoderLayer):
         return "in eval mode it reads its layers' weights past them; write it out as layers"
     if type(module).__module__.startswith("torch.nn.") and _matrices(module):
-        return f"no few-bit form of its {_matrices(module)[0]!r} is known; use other layers"
+        return f"no low-bit form of its {_matrices(module)[0]!r} is known; use other layers"
     return None
 
 
 def _weight_obstacle(layer: nn.Module) -> str | None:
     """Why the weight of a convolution or linear layer cannot be quantized, or None if it can."""
-    held = (*layer.named_parameters(), *layer.named_buffers(), *layer.named_children())
-    foreign = [name for name, _ in held if name not in ("weight", "bias")]
+    members = (*layer.named_parameters(), *layer.named_buffers(), *layer.named_children())
+    foreign = [name for name, _ in members if name not in ("weight", "bias")]
     if foreign:
         return (
             f"it also holds {foreign[0]!r}, which its weight may be computed from; "
@@ -167,11 +167,11 @@ def _weight_obstacle(layer: nn.Module) -> str | None:
 
 
 def _matrices(module: nn.Module) -> list[str]:
-    """The names of a module's own parameters that are more than a norm, a bias or a gain."""
+    """The names of a module's direct parameters that are matrices, not norms, biases or gains."""
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
         return []
-    own = module.named_parameters(recurse=False)
-    return [name for name, p in own if sum(size > 1 for size in p.shape) > 1]
+    parameters = module.named_parameters(recurse=False)
+    return [name for name, p in parameters if sum(size > 1 for size in p.shape) > 1]
 
 
 def _swap(layer: nn.Module, spec: LayerSpec) -> QuantLayer:

@@ -1,4 +1,4 @@
-"""What a model is made of: layers, bits, scales, parameters and bytes."""
+"""A summary of a model: layers, bits, scales, parameters and bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qunlearn.quant.spec import FULL
 
 @dataclass(frozen=True)
 class LayerDescription:
-    """One row of the table; `bytes` is the size at the bits that are stored."""
+    """One row of the table; `bytes` is the storage size at `weight_bits`."""
 
     name: str
     kind: str
@@ -29,21 +29,21 @@ class LayerDescription:
 
 @dataclass(frozen=True, repr=False)
 class Description:
-    """A model's layers; whatever is in none of them (norms, say) is the last row, `others`.
+    """A model's layers; parameters outside of them, such as norms, are the last row, `others`.
 
-    Sizes are those of the parameters and the weights' scales, as a file would store them.
+    Sizes count the parameters and the weight scales, as a file would store them.
     """
 
     layers: tuple[LayerDescription, ...]
 
     @property
     def parameters(self) -> int:
-        """All parameters, quantizers' own left out."""
+        """The number of parameters, without those of the quantizers."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
     def bytes(self) -> int:
-        """The size of all layers at their bits."""
+        """The storage size of all layers."""
         return sum(layer.bytes for layer in self.layers)
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class Description:
                 f"{layer.parameters:,}",
                 f"{layer.bytes:,}",
             )
-        # Plain, and wide enough: names may have brackets, and the text may go to a file.
+        # No markup, since names may have brackets; no colour or wrapping, since files may hold it.
         plain: dict[str, Any] = {"markup": False, "emoji": False, "color_system": None}
         console = Console(file=io.StringIO(), width=10_000, **plain)
         with console.capture() as captured:
@@ -93,14 +93,16 @@ def describe(model: nn.Module) -> Description:
     for name, module in model.named_modules():
         if not any(isinstance(module, kind) for kind in QUANTIZED):
             continue
-        own = [p for p in module.parameters(recurse=False) if id(p) not in counted]
-        counted.update(map(id, own))
+        parameters = [p for p in module.parameters(recurse=False) if id(p) not in counted]
+        counted.update(map(id, parameters))
         weight, inputs = _quantizers(module)
         weight_bits = weight.bits if weight else FULL
         matrix = module.weight
         assert isinstance(matrix, Tensor)
         scales = weight.grid(matrix).scale if weight else None
-        size = sum(-(-p.numel() * weight_bits // 8) if p is matrix else 4 * p.numel() for p in own)
+        size = sum(
+            -(-p.numel() * weight_bits // 8) if p is matrix else 4 * p.numel() for p in parameters
+        )
         rows.append(
             LayerDescription(
                 name=name or "(root)",
@@ -111,7 +113,7 @@ def describe(model: nn.Module) -> Description:
                 act_scale=float(inputs.grid().scale.mean())
                 if inputs and inputs.initialised
                 else None,
-                parameters=sum(p.numel() for p in own),
+                parameters=sum(p.numel() for p in parameters),
                 bytes=size + (4 * scales.numel() if scales is not None else 0),
             )
         )
@@ -127,11 +129,11 @@ def describe(model: nn.Module) -> Description:
 
 
 def _quantizers(module: nn.Module) -> tuple[Quantizer | None, Quantizer | None]:
-    found = (
+    quantizers = (
         getattr(module, "weight_quantizer", None),
         getattr(module, "activation_quantizer", None),
     )
-    weight, inputs = (q if isinstance(q, Quantizer) else None for q in found)
+    weight, inputs = (q if isinstance(q, Quantizer) else None for q in quantizers)
     return weight, inputs
 
 

@@ -40,7 +40,7 @@ class Dsq(Quantizer):
     def start(self, x: Tensor) -> None:
         """Set the range to the published one, or to the one with the least squared error."""
         lower, upper = self.least_squares(x) if self.init == "mse" else self.published(x)
-        # The range always holds zero, and is never empty.
+        # The range always contains zero and is never empty.
         lower, upper = lower.clamp_max(0), upper.clamp_min(0)
         empty = lower == upper
         self.lower.copy_(torch.where(empty, -1.0, lower).reshape(self.lower.shape))
@@ -49,9 +49,9 @@ class Dsq(Quantizer):
     def least_squares(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The least-squares range of each row of `x`."""
         top = 2**self.bits - 1
-        found = [least_squares_range(row, 0, top) for row in x.reshape(self.lower.numel(), -1)]
-        scale = torch.stack([s for s, _ in found])
-        lower = torch.stack([o for _, o in found])
+        grids = [least_squares_range(row, 0, top) for row in x.reshape(self.lower.numel(), -1)]
+        scale = torch.stack([s for s, _ in grids])
+        lower = torch.stack([o for _, o in grids])
         return lower, lower + top * scale
 
     def quantize(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
@@ -67,7 +67,7 @@ class Dsq(Quantizer):
         return Grid(scale, (-lower / scale).round(), 0, top)
 
     def sizes(self) -> dict[str, Tensor]:
-        """Both ends are measured by the width of the range; α by itself, as it is computed with."""
+        """Both ends are compared with the width of the range; α with its clamped value."""
         width = self.upper - self.lower
         alpha = self.alpha.clamp(SHARPEST, SOFTEST)
         return {"lower": width, "upper": width, "alpha": alpha}
@@ -109,7 +109,7 @@ class DsqActivation(Dsq):
         return x.amin().float(), x.amax().float()
 
     def least_squares(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Least squares over evenly spaced elements: the whole batch would take long."""
+        """Least squares over evenly spaced elements; the whole batch would take too long."""
         return super().least_squares(sampled(x))
 
 

@@ -1,9 +1,9 @@
-"""The arithmetic of few bits: pure functions of tensors, with their gradients in closed form.
+"""Low-bit arithmetic: pure functions of tensors, with their gradients in closed form.
 
 Every quantizer here maps `x` to a value on a uniform grid, `s·(k - z)` with an integer code `k` in
-`[low, high]`, and hands gradients through the rounding by the straight-through estimator, with the
-mask on the value *before* it is rounded. A code for zero exists (`z` is an integer), because zero
-padding and integer runtimes need it; only DoReFa's weights, by their definition, have none.
+`[low, high]`. Gradients pass the rounding by the straight-through estimator, with the mask on the
+value *before* rounding. Zero has a code (`z` is an integer), because zero padding and integer
+runtimes need it. Only DoReFa's weights, by their definition, have none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from qunlearn.quant import kernels
 from qunlearn.quant.fuse import is_fused
 from qunlearn.quant.kernels import fit, step_of, wide
 from qunlearn.quant.limits import SHARPEST, SMALLEST_SCALE, SOFTEST
-from qunlearn.quant.operators import transforming
+from qunlearn.quant.operators import positional
 
 
 def code_range(bits: int, signed: bool) -> tuple[int, int]:
@@ -68,15 +68,15 @@ def offset_quantize(
 
 
 def round_through(x: Tensor) -> Tensor:
-    """Round to the nearest integer; the gradient passes as if nothing had been rounded."""
+    """Round to the nearest integer, with the straight-through gradient."""
     return x + (x.round() - x).detach()
 
 
 def lsq_gradient_factor(features: int, high: float | Tensor) -> float | Tensor:
     """LSQ's `1/√(N·Qp)`, which brings a scale's gradient to the size of the weights' gradients.
 
-    `features` is N: a weight's elements (of one channel, where each has its scale), or an
-    activation's features *of one sample*, so that the result does not depend on the batch size.
+    `features` is N: the number of weights that share the scale, or the number of an activation's
+    features *in one sample*, so that the factor does not depend on the batch size.
     """
     return (max(features, 1) * high) ** -0.5
 
@@ -100,20 +100,20 @@ def pact_scale(alpha: Tensor, bits: int, signed: bool) -> Tensor:
 
 
 def dorefa(weight: Tensor, bits: int, largest: Tensor | None = None) -> Tensor:
-    """DoReFa's weights: squeeze by tanh, spread over `[-1, 1]`, round to `2^bits` levels.
+    """DoReFa's weights: apply tanh, rescale to `[-1, 1]`, round to `2^bits` levels.
 
     `2·round(n·(tanh(w)/(2·max|tanh w|) + ½))/n - 1` with `n = 2^bits - 1`. The grid is symmetric
-    and so has no zero. `largest` is `max|tanh w|` where the caller has it (per channel, say); it
-    counts as a constant in the gradient.
+    and so has no zero. `largest` is `max|tanh w|`; pass it to use one per channel, for example. It
+    is a constant in the gradient.
 
     Example:
         >>> dorefa(torch.tensor([-0.5, 0.01, 0.5]), bits=2)
         tensor([-1.0000,  0.3333,  1.0000])
     """
-    squeezed = torch.tanh(wide(weight))
-    largest = squeezed.detach().abs().amax() if largest is None else largest
+    bounded = torch.tanh(wide(weight))
+    largest = bounded.detach().abs().amax() if largest is None else largest
     _, top = code_range(bits, signed=False)
-    unit = squeezed / (2 * largest.clamp_min(SMALLEST_SCALE)) + 0.5
+    unit = bounded / (2 * largest.clamp_min(SMALLEST_SCALE)) + 0.5
     return (2 * round_through(unit * top) / top - 1).to(weight.dtype)
 
 
@@ -135,7 +135,7 @@ def dsq_step(lower: Tensor, upper: Tensor, bits: int) -> Tensor:
 
 
 def snap_range(lower: Tensor, upper: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Move a range by less than a step, so that zero is one of its levels; straight through.
+    """Shift a range by less than a step so that zero is a level; straight-through gradient.
 
     Example:
         >>> snap_range(torch.tensor(-1.1), torch.tensor(1.9), bits=2)
@@ -148,22 +148,20 @@ def snap_range(lower: Tensor, upper: Tensor, bits: int) -> tuple[Tensor, Tensor]
     return lower + (snapped[0] - lower).detach(), upper + (snapped[1] - upper).detach()
 
 
-def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """`once_differentiable`, whose precautions nothing costs where nobody asks for them."""
-    careful = once_differentiable(backward)
+def _first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """`once_differentiable`, without its overhead where no second derivative is recorded."""
+    checked = once_differentiable(backward)
 
-    def called(ctx: Any, gradient: Tensor) -> Any:
-        return (careful if torch.is_grad_enabled() else backward)(ctx, gradient)
+    def wrapper(ctx: Any, gradient: Tensor) -> Any:
+        return (checked if torch.is_grad_enabled() else backward)(ctx, gradient)
 
-    return called
+    return wrapper
 
 
-def _apply(function: type[torch.autograd.Function], *inputs: object) -> Tensor:
-    call = function.apply
-    if not transforming() and not torch.compiler.is_compiling():
-        # The same without its search for default arguments, which takes longer than rounding does.
-        call = super(torch.autograd.Function, function).apply  # type: ignore[misc]
-    result: Tensor = call(*inputs)  # type: ignore[no-untyped-call]
+def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tensor:
+    # `apply` takes longer, and is needed only to record a gradient.
+    call = function.apply if torch.is_grad_enabled() else function.forward
+    result: Tensor = call(*arguments)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -171,48 +169,50 @@ class _Round(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
+    @positional
     def forward(
         x: Tensor,
         scale: Tensor,
-        place: Tensor,
+        origin: Tensor,
         low: int,
         high: int,
         factor: float | Tensor,
         from_offset: bool,
     ) -> Any:
-        return kernels.round_forward(x, scale, place, low, high, from_offset)
+        return kernels.round_forward(x, scale, origin, low, high, from_offset)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         *tensors, ctx.low, ctx.high, factor, ctx.from_offset = inputs
-        by = (factor,) if isinstance(factor, Tensor) else ()
-        ctx.fused, ctx.factor = is_fused(), 1.0 if by else factor
-        ctx.save_for_backward(*tensors, *by)
+        factors = (factor,) if isinstance(factor, Tensor) else ()
+        ctx.fused, ctx.factor = is_fused(), 1.0 if factors else factor
+        ctx.save_for_backward(*tensors, *factors)
 
     @staticmethod
-    @_once
+    @_first_order
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, scale, place, *by = ctx.saved_tensors
-        passed, scales, places = kernels.round_back(
+        x, scale, origin, *factors = ctx.saved_tensors
+        to_x, to_scale, to_origin = kernels.round_back(
             x,
             gradient,
             scale,
-            place,
+            origin,
             ctx.low,
             ctx.high,
             ctx.factor,
             ctx.from_offset,
             fused=ctx.fused,
         )
-        if by:
-            scales, places = scales * by[0], places * by[0]
-        return passed, _as(scales, scale), _as(places, place), None, None, None, None
+        if factors:
+            to_scale, to_origin = to_scale * factors[0], to_origin * factors[0]
+        return to_x, _like(to_scale, scale), _like(to_origin, origin), None, None, None, None
 
 
 class _Pact(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
+    @positional
     def forward(x: Tensor, alpha: Tensor, bits: int, signed: bool) -> Any:
         _, high = code_range(bits, signed)
         step = pact_scale(alpha, bits, signed)
@@ -226,21 +226,22 @@ class _Pact(torch.autograd.Function):
         ctx.save_for_backward(x, alpha)
 
     @staticmethod
-    @_once
+    @_first_order
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, alpha = ctx.saved_tensors
         top = step_of(alpha)
-        passed, to_alpha = kernels.pact_back(x, gradient, top, ctx.signed, fused=ctx.fused)
-        return passed, _as(to_alpha, alpha), None, None
+        to_x, to_alpha = kernels.pact_back(x, gradient, top, ctx.signed, fused=ctx.fused)
+        return to_x, _like(to_alpha, alpha), None, None
 
 
 class _Dsq(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
+    @positional
     def forward(x: Tensor, lower: Tensor, upper: Tensor, alpha: Tensor, bits: int) -> Any:
         step = dsq_step(lower, upper, bits)
-        zero = (-lower / step).round()  # an integer already, but for the last bit of a float
+        zero = (-lower / step).round()  # an integer up to floating-point error
         return kernels.round_forward(x, step, zero, 0, 2**bits - 1, False)
 
     @staticmethod
@@ -250,29 +251,29 @@ class _Dsq(torch.autograd.Function):
         ctx.save_for_backward(x, lower, upper, alpha)
 
     @staticmethod
-    @_once
+    @_first_order
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, lower, upper, alpha = ctx.saved_tensors
         a = alpha.clamp(SHARPEST, SOFTEST)
         step = dsq_step(lower, upper, ctx.bits)
-        step, a = step + torch.zeros_like(a), a + torch.zeros_like(step)  # in one shape
+        step, a = step + torch.zeros_like(a), a + torch.zeros_like(step)  # broadcast to one shape
         sharpness, stretch = torch.log(2 / a - 1), 1 / (2 * (1 - a))
-        passed, *sums = kernels.soft_back(
+        to_x, *sums = kernels.soft_back(
             x, gradient, lower, step, sharpness, stretch, 2**ctx.bits - 1, fused=ctx.fused
         )
         to_lower, to_upper, by_sharpness, by_stretch = sums
-        # dκ/dα = -2/(α(2-α)); the stretch 1/(2(1-α)) grows by twice its square.
-        bent = by_sharpness * -2 / (a * (2 - a)) + by_stretch * 2 * stretch
-        to_alpha = fit(step * stretch * bent, alpha)
-        # The clamp of α has no slope outside, but what pulls α back into its range must pass.
+        # dκ/dα = -2/(α(2-α)); with stretch t = 1/(2(1-α)), dt/dα = 2t².
+        slope = by_sharpness * -2 / (a * (2 - a)) + by_stretch * 2 * stretch
+        to_alpha = fit(step * stretch * slope, alpha)
+        # Outside of its range α gets only the gradient that moves it back into the range.
         outward = ((alpha < SHARPEST) & (to_alpha > 0)) | ((alpha > SOFTEST) & (to_alpha < 0))
-        found = (to_lower, to_upper, to_alpha.masked_fill(outward, 0.0))
+        gradients = (to_lower, to_upper, to_alpha.masked_fill(outward, 0.0))
         parameters = (lower, upper, alpha)
-        return passed, *map(_as, map(fit, found, parameters), parameters), None
+        return to_x, *map(_like, map(fit, gradients, parameters), parameters), None
 
 
-def _as(gradient: Tensor, like: Tensor) -> Tensor:
-    """A parameter's gradient in its shape and type."""
+def _like(gradient: Tensor, like: Tensor) -> Tensor:
+    """A parameter's gradient in the shape and type of the parameter."""
     if gradient.shape == like.shape and gradient.dtype is like.dtype:
         return gradient
     if gradient.numel() > like.numel():

@@ -1,6 +1,6 @@
-"""Convolutions and linear layers that round their weights and their input before they compute.
+"""Convolutions and linear layers that quantize their weight and their input.
 
-Each is its ordinary layer, keeps its parameters under the same names, and carries two quantizers:
+Each is a subclass of the ordinary layer, with the same parameter names and two quantizers:
 `QuantConv2d(conv, weight_quantizer, activation_quantizer)`. An `nn.Identity` means full precision.
 """
 
@@ -8,129 +8,115 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
 from qunlearn.quant.fuse import fused, is_fused
-from qunlearn.quant.operators import transforming
 from qunlearn.quant.quantizer import Quantizer
+from qunlearn.quant.strided import strided_slice
 
-MUCH_WORK = 100
-"""How many products a layer must make of each input value for rounding twice to cost little."""
+MIN_PRODUCTS = 100
+"""Multiplications per input value from which recomputation costs little beside the convolution."""
 
-LITTLE = 1 << 19
-"""Fewer elements than this are kept as they are: rounding them again would gain little."""
+MIN_ELEMENTS = 1 << 19
+"""Number of elements from which recomputation saves enough memory to be worth its time."""
 
-Rounded = dict["QuantLayer", Tensor]
-_kept: ContextVar[Rounded | None] = ContextVar("rounded weights", default=None)
-_frozen: ContextVar[Rounded | None] = ContextVar("rounded weights that do not learn", default=None)
+Cache = dict["QuantLayer", Tensor]
+_inference_cache: ContextVar[Cache | None] = ContextVar("inference weight cache", default=None)
+_frozen_cache: ContextVar[Cache | None] = ContextVar("frozen weight cache", default=None)
 
 
 @contextmanager
-def rounding_once(frozen: bool = False) -> Iterator[None]:
-    """Within this block a layer rounds its weight once, not in every pass that wants no gradient.
+def weight_cache(frozen: bool = False) -> Iterator[None]:
+    """Within this block quantized weights are cached for passes without gradients.
 
-    For scoring many batches by one model: the weights must not change within the block. With
-    `frozen`, for training: layers that do not learn round once, the others in every pass. Nothing
-    is left behind.
+    Use it to evaluate many batches with one model. The weights must not change within the block.
+    The cache is dropped at the end of the block.
+
+    Args:
+        frozen: For training: cache the weights of layers without trainable parameters, and
+            quantize those of the other layers in every pass.
     """
-    table = _frozen if frozen else _kept
-    token = table.set({})
+    cache = _frozen_cache if frozen else _inference_cache
+    token = cache.set({})
     try:
         yield
     finally:
-        table.reset(token)
+        cache.reset(token)
 
 
 @contextmanager
-def rounding_again(*made: tuple[Quantizer, Tensor, Tensor]) -> Iterator[None]:
-    """Within this block autograd does not keep what was rounded, but rounds again in backward.
+def recomputation(*quantized: tuple[Quantizer, Tensor, Tensor]) -> Iterator[None]:
+    """Within this block autograd does not save quantized tensors but recomputes them in backward.
 
-    What it was rounded from is kept in any case, for the quantizer's own gradient.
+    The quantizer's input is saved in any case, for the gradient of the quantizer.
 
     Args:
-        *made: Quantizers, each with what it was given and what it made of it.
+        *quantized: Quantizers, each with its input and its output.
     """
     compiled = is_fused()
-    # The shape, too, tells it: of an input without a batch, a view with one is saved.
-    again = {(r.data_ptr(), r.shape): (quantizer, x.detach()) for quantizer, x, r in made}
+    recomputed: dict[tuple[int, torch.Size], tuple[Quantizer, Tensor]] = {}
 
     def pack(saved: Tensor) -> Any:
-        return again.get((saved.data_ptr(), saved.shape), saved)
+        return recomputed.get((saved.data_ptr(), saved.shape), saved)
 
-    def unpack(kept: Any) -> Tensor:
-        if isinstance(kept, Tensor):
-            return kept
-        quantizer, x = kept
+    def unpack(packed: Any) -> Tensor:
+        if isinstance(packed, Tensor):
+            return packed
+        quantizer, x = packed
         with torch.no_grad(), fused(compiled):
             result: Tensor = quantizer.quantize(x)
         return result
 
-    with saved_tensors_hooks(pack, unpack):
+    with ExitStack() as stack:
+        # Tensors that torch.func transforms have no address, and torch.func.grad refuses hooks.
+        # Autograd then saves the quantized tensors, which gives the same gradients.
+        with suppress(RuntimeError):
+            # The shape is part of the key: for an unbatched input, autograd saves a batched view.
+            for quantizer, x, result in quantized:
+                recomputed[result.data_ptr(), result.shape] = quantizer, x.detach()
+            stack.enter_context(saved_tensors_hooks(pack, unpack))
         yield
 
 
 class QuantLayer(nn.Module):
-    """The two quantizers of a layer, and the weight as it is computed with."""
+    """A layer with a weight quantizer and an activation quantizer."""
 
-    def take(self, layer: Any, weight: nn.Module, activation: nn.Module) -> None:
-        """Take over the layer's own parameters, hooks and mode, and the two quantizers."""
+    def inherit(self, layer: Any, weight: nn.Module, activation: nn.Module) -> None:
+        """Take over a full-precision layer's parameters, hooks and mode; set the quantizers."""
         self.weight, self.bias = layer.weight, layer.bias
         self.weight_quantizer = weight
         self.activation_quantizer = activation
-        vars(self).update({name: own for name, own in vars(layer).items() if "hook" in name})
+        vars(self).update({name: hook for name, hook in vars(layer).items() if "hook" in name})
         self.train(layer.training)
 
-    def learns(self) -> bool:
-        """Whether the weight or its grid may change in training."""
-        learned = (self.weight, *self.weight_quantizer.parameters())
-        return any(parameter.requires_grad for parameter in learned)
+    def is_trainable(self) -> bool:
+        """Whether the weight or its quantizer has a parameter that requires a gradient."""
+        parameters = (self.weight, *self.weight_quantizer.parameters())
+        return any(parameter.requires_grad for parameter in parameters)
 
-    def rounded(self) -> Tensor:
-        """The weight with few bits."""
-        kept = None if torch.is_grad_enabled() else _kept.get()
-        if kept is None and (frozen := _frozen.get()) is not None and not self.learns():
-            # What is made for inference alone cannot be trained with.
-            kept = None if torch.is_inference_mode_enabled() else frozen
-        result = None if kept is None else kept.get(self)
+    def quantized_weight(self) -> Tensor:
+        """The low-bit weight, from the weight cache where there is one."""
+        cache = None if torch.is_grad_enabled() else _inference_cache.get()
+        if (
+            cache is None
+            and (frozen := _frozen_cache.get()) is not None
+            and not self.is_trainable()
+        ):
+            # Tensors made in inference mode cannot be used in training.
+            cache = None if torch.is_inference_mode_enabled() else frozen
+        result = None if cache is None else cache.get(self)
         if result is None:
             result = self.weight_quantizer(self.weight)
-            if kept is not None:
-                kept[self] = result
+            if cache is not None:
+                cache[self] = result
         return result
-
-
-class _Every(torch.autograd.Function):
-    """Every so many-th value along the last axes.
-
-    So does a slice; but its gradient is not laid out as its input is, which costs more than is
-    saved.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, stride: tuple[int, ...]) -> Tensor:
-        """Take the values out."""
-        last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
-        ctx.layout = torch.channels_last if last else torch.contiguous_format
-        ctx.shape, ctx.where = x.shape, (..., *(slice(None, None, each) for each in stride))
-        return x[ctx.where].contiguous(memory_format=ctx.layout)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Put their gradients back, among zeros."""
-        whole = torch.empty(
-            ctx.shape, dtype=gradient.dtype, device=gradient.device, memory_format=ctx.layout
-        )
-        whole.zero_()[ctx.where] = gradient
-        return whole, None
 
 
 class _QuantConv(QuantLayer):
@@ -151,82 +137,80 @@ class _QuantConv(QuantLayer):
             conv.groups,
             bias=conv.bias is not None,
             padding_mode=conv.padding_mode,
-            device="meta",  # the parameters are the other layer's
+            device="meta",  # the parameters are those of `conv`
         )
-        self.take(conv, weight_quantizer, activation_quantizer)
+        self.inherit(conv, weight_quantizer, activation_quantizer)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Convolve the rounded input with the rounded weight."""
-        weight = self.rounded()
+        """Convolve the quantized input with the quantized weight."""
+        weight = self.quantized_weight()
         stride = self.stride
         convolve: Callable[..., Tensor] = self._conv_forward  # type: ignore[assignment]
-        if self.skips():
-            whole, x = x, _Every.apply(x, stride)  # type: ignore[no-untyped-call]
-            rounded = self.activation_quantizer(x, whole)
+        if self.slices_input():
+            whole, x = x, strided_slice(x, stride)
+            quantized = self.activation_quantizer(x, whole)
             stride = (1,) * len(stride)
             dense = getattr(nn.functional, f"conv{len(stride)}d")
             convolve = partial(dense, groups=self.groups)
         else:
-            # Zero padding comes after rounding: zero is always on the grid.
-            rounded = self.activation_quantizer(x)
-        with self.saving(
+            # Zero padding comes after quantization: zero is always on the grid.
+            quantized = self.activation_quantizer(x)
+        with self.recomputing(
             stride,
-            (self.activation_quantizer, x, rounded),
+            (self.activation_quantizer, x, quantized),
             (self.weight_quantizer, self.weight, weight),
         ):
-            result: Tensor = convolve(rounded, weight, self.bias)
+            result: Tensor = convolve(quantized, weight, self.bias)
         return result
 
-    def skips(self) -> bool:
-        """Whether training need not round the whole input: with stride 2, 1×1 looks at a quarter.
+    def slices_input(self) -> bool:
+        """Whether to quantize only the part of the input that a strided 1×1 convolution reads.
 
-        What is left out has no part in any gradient, either. Passes without gradients are left as
-        they are, since they may be written down for elsewhere.
+        With stride 2 that is a quarter of the input. The rest has no gradient either. Passes
+        without gradients quantize the whole input, since they may be traced for export.
         """
         quantizer = self.activation_quantizer
         return (
             max(self.kernel_size) == 1 < max(self.stride)
             and self.padding in ("valid", (0,) * len(self.stride))
-            # A class derived from one that is may know nothing of it, nor may a hook.
+            # A subclass that overrides `quantize`, or a hook, may expect the whole input.
             and vars(type(quantizer)).get("partial", False)
             and not quantizer._forward_hooks
             and not quantizer._forward_pre_hooks
             and torch.is_grad_enabled()
             and not torch.compiler.is_compiling()
-            and not transforming()
         )
 
-    def saving(
-        self, stride: tuple[int, ...], *made: tuple[nn.Module, Tensor, Tensor]
+    def recomputing(
+        self, stride: tuple[int, ...], *quantized: tuple[nn.Module, Tensor, Tensor]
     ) -> AbstractContextManager[None]:
-        """Keeps what was rounded for backward only where rounding it again would take long."""
-        again = [
-            (quantizer, given, rounded)
-            for quantizer, given, rounded in made
+        """Recomputation in backward where it costs little time and saves much memory."""
+        large = [
+            (quantizer, x, result)
+            for quantizer, x, result in quantized
             if isinstance(quantizer, Quantizer)
-            and rounded.requires_grad
-            and rounded.numel() >= LITTLE
-            and not transforming()  # torch.func knows no such hooks
+            and result.requires_grad
+            and result.numel() >= MIN_ELEMENTS
         ]
         products = self.out_channels // self.groups * math.prod(self.kernel_size)
-        much = products >= MUCH_WORK * math.prod(stride)
-        return rounding_again(*again) if again and much else nullcontext()
+        cheap = products >= MIN_PRODUCTS * math.prod(stride)
+        return recomputation(*large) if large and cheap else nullcontext()
 
 
 class QuantConv1d(_QuantConv, nn.Conv1d):
-    """A one-dimensional convolution with few bits."""
+    """A low-bit one-dimensional convolution."""
 
 
 class QuantConv2d(_QuantConv, nn.Conv2d):
-    """A two-dimensional convolution with few bits."""
+    """A low-bit two-dimensional convolution."""
 
 
 class QuantConv3d(_QuantConv, nn.Conv3d):
-    """A three-dimensional convolution with few bits."""
+    """A low-bit three-dimensional convolution."""
 
 
 class QuantLinear(QuantLayer, nn.Linear):
-    """A linear layer with few bits."""
+    """A low-bit linear layer."""
 
     def __init__(
         self, linear: nn.Linear, weight_quantizer: nn.Module, activation_quantizer: nn.Module
@@ -234,11 +218,13 @@ class QuantLinear(QuantLayer, nn.Linear):
         super().__init__(
             linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta"
         )
-        self.take(linear, weight_quantizer, activation_quantizer)
+        self.inherit(linear, weight_quantizer, activation_quantizer)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Multiply the rounded input by the rounded weight."""
-        return nn.functional.linear(self.activation_quantizer(x), self.rounded(), self.bias)
+        """Multiply the quantized input by the quantized weight."""
+        return nn.functional.linear(
+            self.activation_quantizer(x), self.quantized_weight(), self.bias
+        )
 
 
 QUANTIZED: dict[type[nn.Module], type[QuantLayer]] = {

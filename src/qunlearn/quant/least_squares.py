@@ -1,4 +1,4 @@
-"""Where scales may start: at the grid that rounds a tensor with the least squared error."""
+"""Initial scales: the grid that rounds a tensor with the least squared error."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def least_squares_scale(
 ) -> Tensor:
     """The scale that rounds `x` with the least squared error, one for each row of `x`.
 
-    `x` is rows by elements. A sweep over clipping ranges finds the basin; the closed form for fixed
-    codes, `s = ⟨x, k - z⟩/⟨k - z, k - z⟩`, then slides to its bottom.
+    `x` is rows by elements. A grid search over clipping ranges finds the basin. The closed form for
+    fixed codes, `s = ⟨x, k - z⟩/⟨k - z, k - z⟩`, is then iterated to the local minimum.
     """
     zero = torch.as_tensor(zero_point, dtype=x.dtype, device=x.device)
     below, above = (zero - low).clamp_min(0.5), (high - zero).clamp_min(0.5)
@@ -39,15 +39,15 @@ def least_squares_scale(
             break
         best = torch.where(better, scale, best)
         least = torch.where(better, error, least)
-    # Nothing but zeros: any grid is exact, so take the one that spans [-1, 1].
+    # Zeros only: any grid is exact, so use the one that spans [-1, 1].
     return torch.where(best > 0, best, torch.full_like(best, 1 / max(high, 1)))
 
 
 def least_squares_range(x: Tensor, low: int, high: int) -> tuple[Tensor, Tensor]:
     """The `(scale, offset)` of the grid with a code for zero that rounds `x` with least error.
 
-    The ends of the range are shrunk by turns, each time as far as it pays; then the scale slides to
-    the bottom of its basin.
+    The two ends of the range are searched alternately. The scale is then refined by
+    `least_squares_scale`.
     """
     x = x.reshape(1, -1)
     ends = [x.amin().clamp_max(0), x.amax().clamp_min(0)]
@@ -78,5 +78,5 @@ def _squared_error(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) 
 
 
 def _steps(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
-    """How many steps from zero `x` is rounded to: its code without the zero point."""
+    """The code of `x` without the zero point, `k - z`."""
     return (x / scale.clamp_min(SMALLEST_SCALE)).round().clamp(low - zero, high - zero)

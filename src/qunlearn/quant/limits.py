@@ -1,7 +1,7 @@
-"""Numbers that torch and C share; C gets them when it is compiled."""
+"""Constants that the torch and the C kernels share; C receives them at compile time."""
 
 SMALLEST_SCALE = 1e-10
-"""Scales are kept above this, so that a collapsing one can neither divide by zero nor turn over."""
+"""Lower bound of a scale: a collapsing scale can neither divide by zero nor change its sign."""
 
 SHARPEST, SOFTEST = 1e-3, 0.5
-"""The range of DSQ's α: below, the tanh is a step with no slope left; above, hardly bent at all."""
+"""The range of DSQ's α. Below it the tanh is a step without slope; above it nearly a line."""

@@ -46,7 +46,7 @@ class LsqWeight(Quantizer):
             scale = least_squares_scale(matrix, 0, self.low, self.high)
         else:
             scale = self.published(matrix)
-        # A row of zeros has no scale of its own: any grid is exact there.
+        # A row of zeros determines no scale: any grid is exact there.
         scale = torch.where(scale > 0, scale, torch.full_like(scale, 1 / self.high))
         self.scale.copy_(scale.reshape(self.scale.shape))
 
@@ -61,17 +61,17 @@ class LsqWeight(Quantizer):
         return Grid(scale, torch.zeros_like(scale), self.low, self.high)
 
     def sizes(self) -> dict[str, Tensor]:
-        """A scale is its own size."""
+        """A change of the scale is compared with the scale."""
         return {"scale": self.scale}
 
     def stretch(self, weight: Tensor, factor: float) -> Tensor:
-        """Scale and weight grow alike."""
+        """Scale and weight are multiplied by the same factor."""
         self.scale.mul_(factor)
         return weight * factor
 
 
 class LsqPlusWeight(LsqWeight):
-    """LSQ+'s weights: LSQ's, started from the spread of the weights instead of their mean size."""
+    """LSQ+'s weights: LSQ with an initial scale from the weights' standard deviation."""
 
     def published(self, matrix: Tensor) -> Tensor:
         """LSQ+'s starting scale, `max(|μ-3σ|, |μ+3σ|)/2^(b-1)`, for each row."""
@@ -95,7 +95,7 @@ class LsqActivation(Quantizer):
         self.register_buffer("zero_point", torch.zeros(()))
 
     def start(self, x: Tensor) -> None:
-        """Find out the sign, then set the scale: `2·mean|x|/√Qp`, or least squares."""
+        """Choose the sign of the grid; set the scale to `2·mean|x|/√Qp`, or by least squares."""
         x = x.float()
         self.zero_point.fill_(2 ** (self.bits - 1) if sees_negatives(x) else 0)
         if self.init == "mse":
@@ -118,7 +118,7 @@ class LsqActivation(Quantizer):
         return Grid(scale, self.zero_point, self.low, self.high)
 
     def sizes(self) -> dict[str, Tensor]:
-        """A scale is its own size."""
+        """A change of the scale is compared with the scale."""
         return {"scale": self.scale}
 
 
@@ -128,7 +128,7 @@ class LsqPlusActivation(Quantizer):
     partial = True
 
     def __init__(self, bits: int, init: Initialisation):
-        super().__init__(bits)  # both kinds of start are least squares for LSQ+ inputs
+        super().__init__(bits)  # LSQ+ activations start by least squares with either `init`
         self.low, self.high = F.code_range(bits, signed=False)
         self.scale = nn.Parameter(torch.ones(()))
         self.offset = nn.Parameter(torch.zeros(()))
@@ -146,13 +146,13 @@ class LsqPlusActivation(Quantizer):
         return F.offset_quantize(x, self.scale, self.offset, self.low, self.high, factor)
 
     def grid(self, x: Tensor | None = None) -> Grid:
-        """Unsigned codes, with zero wherever the offset puts it."""
+        """Unsigned codes, with the zero point that follows from the offset."""
         scale = step_of(self.scale.detach())
         zero = zero_point(self.offset.detach(), scale, self.low, self.high)
         return Grid(scale, zero, self.low, self.high)
 
     def sizes(self) -> dict[str, Tensor]:
-        """A scale is its own size; an offset moves the whole range."""
+        """A change of the scale is compared with the scale, one of the offset with the range."""
         return {"scale": self.scale, "offset": self.scale * self.high}
 
 

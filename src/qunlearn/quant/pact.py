@@ -26,11 +26,11 @@ from qunlearn.quant.quantizer import (
 
 
 class DorefaWeight(Quantizer):
-    """DoReFa's weights, given back their size.
+    """DoReFa's weights, rescaled to their original range.
 
-    DoReFa spreads every weight over [-1, 1], which a layer without BatchNorm cannot undo and which
-    would throw a trained network's weights away. Multiplied by `max|tanh w|` (a constant in the
-    gradient) the levels are the same, and the weights keep their size.
+    DoReFa rescales every weight to [-1, 1]. A layer without BatchNorm cannot undo that, and a
+    trained network would lose its weights. Multiplied by `max|tanh w|` (a constant in the
+    gradient), the codes are the same and the weights have their original range.
     """
 
     def __init__(self, bits: int, weight: Tensor, per_channel: bool, init: Initialisation):
@@ -38,7 +38,7 @@ class DorefaWeight(Quantizer):
         self.per_channel = per_channel
 
     def start(self, x: Tensor) -> None:
-        """There is nothing to set: the range follows the weights."""
+        """Nothing to initialise: the range follows from the weights."""
 
     def largest(self, weight: Tensor) -> Tensor:
         """`max|tanh w|`, of the tensor or of each output channel."""
@@ -50,11 +50,11 @@ class DorefaWeight(Quantizer):
         return size.clamp_min(SMALLEST_SCALE)
 
     def quantize(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
-        """Round as DoReFa does, then give the size back."""
+        """Round as DoReFa does, then restore the range."""
         largest = self.largest(x)
         rounded = F.dorefa(wide(x), self.bits, largest) * largest
-        # To the last bit the value that an integer runtime makes of the code: where the last bit of
-        # a sum decides between two codes of the next layer, many others follow.
+        # Bit for bit the value that an integer runtime computes from the code. A difference in the
+        # last bit can change a code of the next layer, and from there many others.
         grid = self.grid(x)
         exact = grid.values(grid.codes(rounded.detach()))
         return (rounded + (exact - rounded).detach()).to(x.dtype)
@@ -67,11 +67,11 @@ class DorefaWeight(Quantizer):
         return Grid(scale, torch.full_like(scale, top / 2), 0, top)
 
     def sizes(self) -> dict[str, Tensor]:
-        """There are no parameters."""
+        """DoReFa has no parameters."""
         return {}
 
     def stretch(self, weight: Tensor, factor: float) -> Tensor:
-        """Levels follow tanh w, which is to grow by the factor; beyond 1 it cannot."""
+        """Multiply tanh w, which the levels follow; beyond ±1 the result is not finite."""
         return torch.atanh(factor * torch.tanh(wide(weight))).to(weight.dtype)
 
 
@@ -90,7 +90,7 @@ class PactActivation(Quantizer):
         self._signed = False  # the buffer's value, readable without waiting for a device
 
     def start(self, x: Tensor) -> None:
-        """Find out the sign; α stays at the published 6, or goes to the least-squares range."""
+        """Choose a signed or unsigned grid; α is the published 6, or the least-squares range."""
         self._signed = sees_negatives(x)
         self.signed.fill_(self._signed)
         if self.init == "mse":
@@ -111,7 +111,7 @@ class PactActivation(Quantizer):
         return Grid(scale, torch.zeros_like(scale), *self._codes())
 
     def sizes(self) -> dict[str, Tensor]:
-        """The clip is its own size."""
+        """A change of α is compared with α."""
         return {"alpha": self.alpha}
 
     def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:

@@ -1,7 +1,7 @@
-"""Compiled kernels that are kept in the user's cache, so that a process need not compile its own.
+"""The cache of compiled kernels in the user's cache folder.
 
-A library is found by all that it was made from: source, flags, compiler and processor. It is loaded
-only from a folder that nobody else can write to.
+A library is named by the hash of everything it was compiled from: source, flags, compiler and
+processor. It is loaded only from a folder that no other user can write to.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PROCESSOR = (
     *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
     *("Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision"),
 )
-"""What Linux says of a processor that decides which instructions a compiler uses."""
+"""The fields of /proc/cpuinfo that decide which instructions a compiler uses."""
 
 
 @cache
 def processor() -> str | None:
-    """Which instructions this processor knows; None where the system does not say."""
+    """The processor's model and instruction sets; None where /proc/cpuinfo does not list them."""
     try:
         first, *_ = Path("/proc/cpuinfo").read_text().split("\n\n")
     except OSError:
@@ -39,23 +39,23 @@ def processor() -> str | None:
 
 
 def library_name(source: bytes, command: Sequence[str], version: str) -> str | None:
-    """The name of what a command makes of a source; None if it cannot be told from others."""
+    """The content hash of a compiled library; None if compiler or processor are unknown."""
     instructions = processor()
     if instructions is None or not version.strip():
         return None
-    made_from = [source.hex(), [*command], version, instructions]
+    build = [source.hex(), [*command], version, instructions]
     machine = [platform.machine(), platform.libc_ver(), torch.__version__]
-    return hashlib.sha256(json.dumps([made_from, machine]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([build, machine]).encode()).hexdigest()
 
 
-def find_library(name: str | None) -> Path | None:
-    """The path of a kept library, once it is known to be ours and complete."""
+def cached_library(name: str | None) -> Path | None:
+    """The path of a cached library, checked to be complete and written by this user."""
     folder = private_folder(FOLDER) if name else None
     return load_private(folder, name) if folder and name else None
 
 
-def keep_library(name: str | None, path: Path) -> None:
-    """Keep a library that has proved that it can be loaded."""
+def save_library(name: str | None, path: Path) -> None:
+    """Save a library to the cache; the caller has loaded it successfully."""
     folder = private_folder(FOLDER) if name else None
     if folder and name:
         save_private(folder, name, path.read_bytes())

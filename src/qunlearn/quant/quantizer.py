@@ -1,4 +1,4 @@
-"""What a quantizer is: a small module with a grid, and its name in the table of quantizers."""
+"""The base class of quantizers, their grids, and the registry of quantizer families."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from qunlearn.quant.limits import SMALLEST_SCALE
 from qunlearn.registry import Registry
 
 Initialisation = Literal["published", "mse"]
-"""How scales start: by each quantizer's published formula, or by least squares."""
+"""Initialisation of scales: the quantizer's published formula, or least squares."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The values that a quantizer can give: `scale · (code - zero_point)`, low ≤ code ≤ high."""
+    """The values that a quantizer can output: `scale · (code - zero_point)`, low ≤ code ≤ high."""
 
     scale: Tensor
     zero_point: Tensor
@@ -32,24 +32,24 @@ class Grid:
 
     def values(self, codes: Tensor) -> Tensor:
         """The values that integer codes stand for."""
-        # Runtimes know whole zero points only: what is left of DoReFa's is added after, as there.
+        # Runtimes support integer zero points only; the fraction of DoReFa's is added afterwards.
         whole = self.zero_point.ceil()
         return (codes - whole) * self.scale + (whole - self.zero_point) * self.scale
 
 
 class Quantizer(nn.Module):
-    """Rounds a tensor to few bits; its parameters start from the first tensor that it sees.
+    """Rounds a tensor to low-bit values; initialised from the first tensor that it sees.
 
-    A kind of quantizer says how its parameters start (`start`), what it computes (`quantize`) and
-    which grid its values lie on (`grid`). Whether they have started is a buffer, so that a loaded
-    checkpoint never starts over.
+    A subclass defines the initial parameters (`start`), the computation (`quantize`) and the grid
+    of its values (`grid`). `initialised` is a buffer, so that a loaded checkpoint is not
+    initialised again.
     """
 
     decayed: ClassVar[tuple[str, ...]] = ()
-    """The names of those of its parameters that want weight decay."""
+    """The names of the parameters that get weight decay."""
 
     partial: ClassVar[bool] = False
-    """Whether `quantize` can be given a part of a layer's input, with the whole beside it."""
+    """Whether `quantize` accepts a part of a layer's input, with the whole input as `whole`."""
 
     initialised: Tensor
 
@@ -64,36 +64,37 @@ class Quantizer(nn.Module):
         raise NotImplementedError
 
     def quantize(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
-        """Round `x` to the grid, differentiably; the same again when a layer asks in backward.
+        """Round `x` to the grid, differentiably; deterministic, since backward may recompute it.
 
-        If it is `partial` and a layer needs but a part of its input, `whole` is the input.
+        If the quantizer is `partial` and a layer reads only a part of its input, `x` is that part
+        and `whole` is the input.
         """
         raise NotImplementedError
 
     def grid(self, x: Tensor | None = None) -> Grid:
-        """The grid that `x` is rounded to; only quantizers with no range of their own need `x`."""
+        """The grid that `x` is rounded to; only quantizers without a learned range need `x`."""
         raise NotImplementedError
 
     def sizes(self) -> dict[str, Tensor]:
-        """For each parameter, the size that a change of it must be measured against."""
+        """For each parameter, the magnitude that a change of it is compared with."""
         raise NotImplementedError
 
     def stretch(self, weight: Tensor, factor: float) -> Tensor:
-        """The weight that is rounded to `factor` times what this one is, with the same codes.
+        """The weight whose quantized values are `factor` times those of `weight`, with equal codes.
 
-        A grid that does not follow the weight by itself is stretched along.
+        A grid that does not depend on the weight is rescaled in place.
         """
         return weight * factor
 
     def forward(self, x: Tensor, whole: Tensor | None = None) -> Tensor:
-        """Round `x` to the grid, starting from the whole if this is the first tensor seen."""
+        """Round `x` to the grid; the first call initialises the parameters from the whole input."""
         if not self._ready and x.numel():
             self.initialise(x if whole is None else whole)
         return self.quantize(x) if whole is None else self.quantize(x, whole)
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
-        """Start the parameters from `x`, whatever they were."""
+        """Initialise the parameters from `x`, whatever their values."""
         self.start(x.detach())
         self.initialised.fill_(True)
         self._ready = True
@@ -122,7 +123,7 @@ families: Registry[Family] = Registry("quantizer")
 
 
 def collapsed(model: nn.Module) -> list[str]:
-    """The quantizers whose range training has closed; they compute with the smallest scale."""
+    """The quantizers whose range has collapsed in training; they use `SMALLEST_SCALE`."""
     return [
         name
         for name, module in model.named_modules()
@@ -132,19 +133,19 @@ def collapsed(model: nn.Module) -> list[str]:
 
 
 def rows(weight: Tensor, per_channel: bool) -> Tensor:
-    """A weight as a matrix with one row for each scale that it gets."""
+    """A weight as a matrix with one row per scale."""
     return wide(weight.detach()).reshape(weight.shape[0] if per_channel else 1, -1)
 
 
 def scale_shape(weight: Tensor, per_channel: bool) -> tuple[int, ...]:
-    """The shape of a weight's scale: one number, or one for each output channel."""
+    """The shape of a weight's scale: a scalar, or one value per output channel."""
     return (weight.shape[0],) + (1,) * (weight.dim() - 1) if per_channel else ()
 
 
 def sampled(x: Tensor, most: int = 1 << 16) -> Tensor:
-    """At most `most` elements of `x`, evenly spaced and always the same ones."""
+    """At most `most` elements of `x`, evenly spaced and deterministic."""
     flat = x.reshape(-1).float()
-    # A step that is coprime to any power of two, so that it does not walk along one image column.
+    # An odd step, so that it does not sample a single image column.
     step = max(1, -(-flat.numel() // most))
     return flat[:: step | 1]
 

@@ -1,4 +1,4 @@
-"""What is to be quantized, and how: the one description that travels with a model."""
+"""The quantization spec: which layers are quantized and how; it is saved with the model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, get_args
 
 from qunlearn.errors import UserError, unknown
-from qunlearn.quant import dsq, lsq, pact  # noqa: F401  (they enter themselves into the table)
+from qunlearn.quant import dsq, lsq, pact  # noqa: F401  (they register themselves)
 from qunlearn.quant.quantizer import Initialisation, families
 
 FULL = 32
@@ -21,7 +21,7 @@ def known_quantizers() -> list[str]:
 
 
 def covers(pattern: str, name: str) -> bool:
-    """Whether a pattern fits a name or the name of a module that holds it.
+    """Whether a pattern matches a name or the name of a module that contains it.
 
     >>> covers("layer?", "layer4.conv"), covers("*.conv", "layer4.conv"), covers("conv", "conv2")
     (True, True, False)
@@ -31,7 +31,7 @@ def covers(pattern: str, name: str) -> bool:
 
 
 def checked_bits(bits: int | None, what: str) -> int | None:
-    """The bits if they can be had: 2 to 8, or None (also 32) for full precision."""
+    """The validated number of bits: 2 to 8, or None (also for 32) for full precision."""
     if bits is None or bits == FULL:
         return None
     if not isinstance(bits, int) or not 2 <= bits <= 8:
@@ -43,7 +43,7 @@ def checked_bits(bits: int | None, what: str) -> int | None:
 
 @dataclass(frozen=True)
 class QuantSpec:
-    """How few bits a model computes with.
+    """The bit widths and the quantizer of a model.
 
     Args:
         weights: Bits of the weights, 2 to 8; None (or 32) for full precision.
@@ -55,7 +55,7 @@ class QuantSpec:
         init: "published", or "mse" for least squares (better at 2 bits).
         overrides: For layers by name pattern (`*` and `?` are wild; the name of a module stands for
             all layers in it): other values of the fields above, as in `{"layer4": {"weights": 8}}`;
-            None leaves such layers alone. Where several fit, the later ones win.
+            None leaves such layers in full precision. If several patterns match, later ones win.
 
     Example:
         >>> QuantSpec(weights=2, activations=None).for_layer("stem", edge=True).weights
@@ -92,12 +92,12 @@ class QuantSpec:
 
     @property
     def full_precision(self) -> bool:
-        """Whether this leaves a model as it is."""
+        """Whether this spec quantizes nothing."""
         nothing = self.quantizer == "none" or (self.weights is None and self.activations is None)
         return nothing and not any(self.overrides.values())
 
     def leaves_alone(self, name: str) -> bool:
-        """Whether an override asks to keep a module or parameter as it is."""
+        """Whether an override excludes a module or parameter from quantization."""
         alone = False
         for pattern, changes in self.overrides.items():
             if covers(pattern, name):
@@ -105,7 +105,7 @@ class QuantSpec:
         return alone
 
     def for_layer(self, name: str, edge: bool) -> LayerSpec | None:
-        """What one layer gets, `edge` if it is the first or the last; None to leave it alone."""
+        """The spec of one layer, `edge` if it is the first or the last; None for full precision."""
         if self.leaves_alone(name):
             return None
         spec = self
@@ -133,12 +133,12 @@ class QuantSpec:
         return replace(self, overrides={}, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain dictionary, as files keep it."""
+        """A plain dictionary, as stored in files."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> QuantSpec:
-        """The spec of such a dictionary; an unknown key is refused."""
+        """The spec from such a dictionary; an unknown key raises UserError."""
         names = [f.name for f in fields(cls)]
         for name in values:
             if name not in names:
@@ -148,7 +148,7 @@ class QuantSpec:
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """What one layer gets."""
+    """The quantization of one layer."""
 
     weights: int | None
     activations: int | None

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from qunlearn.data import ImageData
 from qunlearn.errors import UserError
-from qunlearn.quant import Quantizer, fused, rounding_once, why_not
+from qunlearn.quant import Quantizer, fused, weight_cache, why_not
 from qunlearn.training.objective import fastest_layout
 
 
@@ -46,7 +46,7 @@ def scoring(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
     # What is rounded is the same to the last bit, compiled or not; in full precision nothing is.
     low_bit = any(isinstance(module, Quantizer) for module in model.modules())
     compiled = low_bit and device.type == "cpu" and why_not() is None
-    with torch.inference_mode(), evaluating(model), rounding_once(), fused(compiled):
+    with torch.inference_mode(), evaluating(model), weight_cache(), fused(compiled):
         yield logits
 
 

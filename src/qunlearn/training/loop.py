@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.random import fork_rng
 
 from qunlearn.data.draw import generator
-from qunlearn.quant import Quantizer, fused, rounding_once
+from qunlearn.quant import Quantizer, fused, weight_cache
 from qunlearn.store.files import Row, as_written
 from qunlearn.training.checkpoint import Checkpointer, State
 from qunlearn.training.config import OptimizerConfig
@@ -63,7 +63,7 @@ def optimize(
     with (
         fork_rng(),
         keeping_memory(),
-        rounding_once(frozen=True),
+        weight_cache(frozen=True),
         fused(state.compiled),
         Progress(title, work, fabric.is_global_zero) as progress,
     ):

@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from qunlearn.data import Batch, Loader
-from qunlearn.quant import using_running_averages
+from qunlearn.quant import use_running_stats
 from qunlearn.store.files import Row
 
 Scalars = Mapping[str, Tensor]
@@ -106,7 +106,7 @@ def normalisation(model: nn.Module, loader: Loader) -> AbstractContextManager[No
     A request to forget may name a single sample, which has no variance.
     """
     few = len(loader.index) < MIN_BATCH_STATISTICS or loader.smallest_share < 2
-    return using_running_averages(model) if few else nullcontext()
+    return use_running_stats(model) if few else nullcontext()
 
 
 def fastest_layout(model: nn.Module) -> torch.memory_format:
