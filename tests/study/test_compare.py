@@ -414,10 +414,10 @@ def test_a_table_that_was_altered_is_refused(tmp_path):
     assert folder.table == {"rows": [{"method": "ft", "FA": 72.5}]}
     path = tmp_path / "c" / "table.json"
     path.write_text(path.read_text().replace("72.5", "71.5"))
-    with pytest.raises(UserError, match="is not as it was written"):
+    with pytest.raises(UserError, match="has changed since it was written"):
         _ = folder.table
     path.write_text('{"rows": [NaN], "sha256": ""}')
-    with pytest.raises(UserError, match="does not hold what qunlearn writes"):
+    with pytest.raises(UserError, match="is invalid"):
         _ = folder.table
 
 

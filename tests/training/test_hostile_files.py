@@ -83,7 +83,7 @@ def test_tensors_cannot_claim_more_than_the_file_has(tmp_path, shape):
     entry = {"dtype": "F32", "shape": shape, "data_offsets": [0, 4]}
     head = json.dumps({"a": entry}).encode()
     (tmp_path / "a").write_bytes(struct.pack("<Q", len(head)) + head + bytes(4))
-    with pytest.raises(UserError, match="not a whole safetensors file"):
+    with pytest.raises(UserError, match="not an intact safetensors file"):
         read_tensors(tmp_path / "a")
 
 

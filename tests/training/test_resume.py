@@ -120,7 +120,7 @@ def test_a_checkpoint_with_sums_that_agree_may_still_be_forged(digits, tmp_path,
     (header if name in header else header["state"])[name] = value
     write_weights(path, tensors, {**header, "sum": checkpoint.digest(tensors, header)})
     threads = torch.get_num_threads()
-    with pytest.raises(UserError, match="does not hold what qunlearn writes"):
+    with pytest.raises(UserError, match="is invalid"):
         train(made(), digits, **SETTINGS, checkpoint=path)
     assert torch.get_num_threads() == threads
 
@@ -134,7 +134,7 @@ def test_so_may_its_tensors(digits, tmp_path):
         name.replace("model/", "other/"): tensor for name, tensor in read_tensors(path).items()
     }
     write_weights(path, tensors, {**header, "sum": checkpoint.digest(tensors, header)})
-    with pytest.raises(UserError, match="does not hold what qunlearn writes"):
+    with pytest.raises(UserError, match="is invalid"):
         train(made(), digits, **SETTINGS, checkpoint=path)
 
 

@@ -1,4 +1,4 @@
-"""The folder of a study: its settings, its cells and its table."""
+"""The folder of a comparison: its settings, its cells and its table."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from qunlearn.store.run import Run
 
 CONFIG, TABLE = "compare.toml", "table.json"
 SUM = "sha256"
-"""Where a table has its own checksum, taken of the rest of it."""
+"""Key of the checksum in a table, computed over its other entries."""
 
 
 class StudyFolder:
-    """A comparison on disk, which can be gone on with; its cells say what they belong to."""
+    """A comparison on disk, which can be resumed; each cell names the comparison it belongs to."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -37,7 +37,7 @@ class StudyFolder:
     @classmethod
     @contextmanager
     def writing(cls, path: Path, config: Mapping[str, object]) -> Iterator[StudyFolder]:
-        """The folder of a comparison, new or not; no other process can write to it meanwhile."""
+        """Create or reopen the folder of a comparison, locked for other processes."""
         with named(path):
             if not (path / CONFIG).is_file():
                 Run.create(path)
@@ -48,28 +48,28 @@ class StudyFolder:
                 yield cls(path)
 
     def write_table(self, table: Mapping[str, object]) -> None:
-        """Keep the table."""
+        """Save the table with its checksum."""
         write_json(self.path / TABLE, {**table, SUM: _sum(table)})
 
     @property
     def table(self) -> dict[str, Any]:
-        """The table, compared with its checksum."""
+        """The table, after verifying its checksum."""
         table = read_object(self.path / TABLE)
-        # There is none in tables of older versions.
+        # Older tables have no checksum.
         if table.pop(SUM, None) not in (None, _sum(table)):
             raise UserError(
-                f"The file {str(self.path / TABLE)!r} is not as it was written; give the same "
-                "`qunlearn compare` again, which makes it anew from its cells."
+                f"The file {str(self.path / TABLE)!r} has changed since it was written: its "
+                "checksum does not match. Repeat the same `qunlearn compare` to rebuild it "
+                "from its cells."
             )
         return table
 
     def sealed_table(self) -> dict[str, Any]:
-        """The table, if it has a checksum; those of older versions have none, nor forged ones."""
+        """The table; one without a checksum is a `UserError`, because it may be forged."""
         if SUM not in read_object(self.path / TABLE):
             raise UserError(
-                f"The file {str(self.path / TABLE)!r} has no checksum, so that nothing shows "
-                "whether it is as it was written; give the same `qunlearn compare` again, which "
-                "makes it anew from its cells."
+                f"The file {str(self.path / TABLE)!r} has no checksum, so changes to it cannot be "
+                "detected. Repeat the same `qunlearn compare` to rebuild it from its cells."
             )
         return self.table
 
@@ -81,7 +81,7 @@ class StudyFolder:
 
 
 def _sum(table: Mapping[str, object]) -> str:
-    """The checksum of a table; empty if no table can have such numbers."""
+    """The checksum of a table; empty if it has non-finite numbers."""
     try:
         return hashlib.sha256(json_text(table).encode()).hexdigest()
     except ValueError:
