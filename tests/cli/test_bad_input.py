@@ -48,8 +48,8 @@ def refuse(qunlearn, tmp_path, *words):
         ("epochs", "many", "epochs = 'many' .* whole number"),
         ("warmup", "2", "warmup = '2' .* fewer than the 2 epochs"),
         ("batch-size", "1", "batch size of 1 .* 4 or more"),
-        ("model", "plain_net:too_few", "as many outputs as there are classes"),
-        ("model", "plain_net:for_larger_images", r"cannot take images of \(1, 8, 8\)"),
+        ("model", "plain_net:too_few", "one for each class"),
+        ("model", "plain_net:for_larger_images", r"fails on images of shape \(1, 8, 8\)"),
         ("model", ".plain_net:make", "cannot be found"),
         ("start-from", "none", "no run folder 'none'"),
         ("data-dir", "somewhere", "come with scikit-learn"),
@@ -193,7 +193,7 @@ def test_a_module_that_cannot_be_imported_is_the_users(qunlearn, tmp_path, monke
     (tmp_path / "mine_fails.py").write_text("def net():\n    return nowhere\n")
     words = ("--model", "mine_fails:net", "--out", tmp_path / "r")
     said = refuse(qunlearn, tmp_path, "train", *WORDS, *words)
-    assert "fails: NameError" in said
+    assert "raised NameError" in said
     assert "mine_fails.py, line 2" in said
 
 

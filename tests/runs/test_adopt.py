@@ -215,7 +215,7 @@ def test_a_pickled_file_is_refused_with_a_line_that_converts_it(told, elsewhere,
     wrapped = nn.DataParallel(elsewhere).state_dict()
     for name, content in (("a.pt", wrapped), ("b.pth", {"epoch": 3, "state_dict": wrapped})):
         torch.save(content, folder / name)
-        with pytest.raises(UserError, match="never does; if you trust the file") as refused:
+        with pytest.raises(UserError, match="If you trust it") as refused:
             adopt_run(AdoptConfig.parse({**told, "weights": folder / name}), tmp_path / "no")
         line = str(refused.value).partition("--weights: ")[2]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -264,7 +264,7 @@ def test_an_impossible_share_of_the_test_part_is_refused(told, tmp_path, share):
 
 @pytest.mark.parametrize("wrong", [{"std": "nan"}, {"std": "0"}, {"mean": "inf"}])
 def test_an_impossible_normalisation_is_refused(told, tmp_path, wrong):
-    with pytest.raises(UserError, match="is not possible"):
+    with pytest.raises(UserError, match=r"is not possible|is invalid"):
         adopt_run(AdoptConfig.parse({**told, **wrong}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
