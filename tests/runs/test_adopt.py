@@ -70,7 +70,7 @@ def test_lists_may_call_their_column_otherwise(told, tmp_path):
     for name in ("trained_on", "held_out"):
         told[name].write_text(told[name].read_text().replace("id\n", "nr;sample\n1;", 1))
         told[name].write_text(told[name].read_text().replace("\ntrain/", "\n2;train/"))
-    with pytest.raises(UserError, match=r"has no column 'id' but 'nr', 'sample'; .*--column"):
+    with pytest.raises(UserError, match=r"has the columns 'nr', 'sample' but no 'id'; .*--column"):
         adopt_run(AdoptConfig.parse(told), tmp_path / "run")
     run = adopt_run(AdoptConfig.parse({**told, "column": "sample"}), tmp_path / "run")
     assert run.metrics["parts"]["train"]["samples"] == 180

@@ -389,7 +389,7 @@ def test_variants_stand_side_by_side(run_folder, tmp_path):
         ({"settings": {"ft.rate": 1}}, "Unknown setting of ft, 'rate'"),
         ({"settings": {"ft.lr": -1}}, "lr = -1"),
         ({"random": None}, "Say what to forget"),
-        ({"random": 2.0}, "share to forget"),
+        ({"random": 2.0}, "fraction to forget"),
         ({"retrains_from": "elsewhere"}, "comparison 'elsewhere' has no Retrain of seed 0; name"),
     ],
 )
