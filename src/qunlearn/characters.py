@@ -1,4 +1,4 @@
-"""Characters that are no writing: they command a terminal, or turn its direction."""
+"""Unsafe characters: terminal control codes and text-direction overrides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from qunlearn.errors import UserError
 
-# Control characters (but tab and newline), marks and overrides of direction, separators of lines,
-# halves of surrogate pairs, and tags, which are invisible.
+# Control characters (except tab and newline), direction marks and overrides, line separators,
+# unpaired surrogates, and invisible tag characters.
 _UNSAFE = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
@@ -18,7 +18,7 @@ UNSAFE_IN_NAMES = re.compile(f"[{_UNSAFE}\t\n]")
 
 
 def plain(text: str) -> str:
-    r"""A text with a mark in the place of each character that is no writing.
+    r"""Replace every unsafe character by U+FFFD.
 
     >>> plain("a\x1b[2Jb\u202ec\nd")
     'a�[2Jb�c\nd'
@@ -27,7 +27,7 @@ def plain(text: str) -> str:
 
 
 def check_names(names: Collection[str], what: str, remedy: str, lines: bool = False) -> None:
-    r"""Raise if one of some names has characters that are no writing; `lines` may be broken.
+    r"""Raise if a name has unsafe characters; `lines` allows tabs and line breaks.
 
     >>> check_names(["cat", "d\x1b[2Jog"], "class name", "rename it")
     Traceback (most recent call last):
@@ -35,5 +35,5 @@ def check_names(names: Collection[str], what: str, remedy: str, lines: bool = Fa
     """
     unsafe = UNSAFE if lines else UNSAFE_IN_NAMES
     if unsafe.search("".join(names)):
-        wrong = next(name for name in names if unsafe.search(name))
-        raise UserError(f"The {what} {wrong!a} has control characters; {remedy}.")
+        invalid = next(name for name in names if unsafe.search(name))
+        raise UserError(f"The {what} {invalid!a} has control characters; {remedy}.")

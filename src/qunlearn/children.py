@@ -1,4 +1,4 @@
-"""Child processes: they import nothing from the working folder, and none is left behind."""
+"""Child processes: they import nothing from the working folder, and none outlives its parent."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 
 KILLED_AFTER = 5.0
-"""Seconds that a child has to end once it is told to."""
+"""Seconds that a child has to exit after SIGTERM, before SIGKILL."""
 
 
 def at_a_time() -> int:
-    """How many processes may compute at a time: as many as there are cores, but two anywhere."""
+    """Maximum number of concurrent worker processes: one per core, and at least two."""
     return max(2, os.cpu_count() or 1)
 
 
 def absolute_entries(path: str) -> str:
-    """A list of folders such as PATH without empty and relative ones: those are the working folder.
+    """A search path such as PATH without its empty and relative entries (the working folder).
 
     >>> absolute_entries(":/usr/bin:.:bin:/bin")
     '/usr/bin:/bin'
@@ -32,13 +32,13 @@ def absolute_entries(path: str) -> str:
 
 
 def python_path(path: str) -> str:
-    """PYTHONPATH without the working folder; other relative entries are meant, and made absolute.
+    """PYTHONPATH without the working folder; other relative entries become absolute.
 
     >>> python_path(":/lib:.:./") + python_path("")
     '/lib'
     """
-    meant = (e for e in path.split(os.pathsep) if os.path.normpath(e or ".") != ".")
-    return os.pathsep.join(os.path.abspath(entry) for entry in meant)  # noqa: PTH100
+    entries = (e for e in path.split(os.pathsep) if os.path.normpath(e or ".") != ".")
+    return os.pathsep.join(os.path.abspath(entry) for entry in entries)  # noqa: PTH100
 
 
 def safe_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -51,7 +51,7 @@ def safe_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_python(code: str, *words: str, timeout: float) -> subprocess.CompletedProcess[str]:
-    """Run a few lines of Python in a process of their own."""
+    """Run Python code in a child process."""
     return subprocess.run(
         [sys.executable, "-P", "-c", code, *words],
         env={**os.environ, **safe_variables(os.environ)},
@@ -65,7 +65,7 @@ def run_python(code: str, *words: str, timeout: float) -> subprocess.CompletedPr
 def safe_children() -> Iterator[None]:
     """Within the block, processes that multiprocessing starts ignore their working folder.
 
-    They get this process's `sys.path` once they run. If the block fails, they are ended.
+    They inherit this process's `sys.path`. If the block raises, they are terminated.
     """
     before = {name: os.environ.get(name) for name in safe_variables(os.environ)}
     others = set(multiprocessing.active_children())
@@ -85,11 +85,13 @@ def safe_children() -> Iterator[None]:
 
 
 def _start_tracker() -> None:
-    """Start multiprocessing's own helper so that a terminal that is closed does not end it first.
+    """Start multiprocessing's resource tracker with SIGHUP ignored.
 
-    It ignores the other signals by itself, and ends with this process.
+    The tracker ignores the other signals by itself, and exits with this process.
     """
-    if threading.current_thread() is not threading.main_thread():  # which may not set signals
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # only the main thread may set signal handlers
         return
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -99,7 +101,7 @@ def _start_tracker() -> None:
 
 
 def end(processes: Iterable[multiprocessing.process.BaseProcess]) -> None:
-    """End processes: by asking, and by force those that do not."""
+    """Terminate processes; kill those that have not exited after `KILLED_AFTER` seconds."""
     children = [process for process in processes if process.pid]
     for child in children:
         child.terminate()

@@ -1,4 +1,4 @@
-"""How moments are written: ISO 8601, in UTC, to the second."""
+"""Timestamps in ISO 8601, in UTC, to the second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def utc(moment: float) -> str:
-    """A moment, in seconds since 1970.
+    """Format a Unix time, in seconds since 1970.
 
     >>> utc(1_700_000_000.9)
     '2023-11-14T22:13:20Z'

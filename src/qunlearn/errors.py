@@ -1,4 +1,4 @@
-"""What a user did wrong, said in one sentence that names the value and the remedy."""
+"""Exceptions whose message names the wrong value and says what to do about it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 
 
 class UserError(ValueError):
-    """A request that cannot be met as asked.
+    """Invalid input: a wrong setting, path, file or argument.
 
-    The command line prints it as one sentence and exits with code 2; nothing was written.
+    The command line prints the message and exits with code 2; nothing was written.
     """
 
 
 def others(names: Sequence[str]) -> str:
-    """All but the first of some names: how many, and which, as far as they are few.
+    """Summarise all names but the first: their number and up to three examples.
 
     >>> others(["a", "b", "c"]), others(["a", "b", "c", "d", "e", "f"])
     ("2 more ('b', 'c')", "5 more ('b', 'c', 'd', ...)")
@@ -24,21 +24,21 @@ def others(names: Sequence[str]) -> str:
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
-    """The error for a name that is not among the known ones, with the nearest right one.
+    """The error for an unknown name; it suggests the closest known name.
 
     >>> print(unknown("quantizer", "lsq++", ["lsq", "lsq+", "pact"]))
     Unknown quantizer 'lsq++': did you mean 'lsq+'? Known are lsq, lsq+, pact.
     """
     names = list(known)
-    near = difflib.get_close_matches(str(name), names, n=1)
-    if near and len(names) > 12:
-        return UserError(f"Unknown {kind} {name!r}: did you mean {near[0]!r}?")
-    hint = f": did you mean {near[0]!r}? Known" if near else "; known"
+    matches = difflib.get_close_matches(str(name), names, n=1)
+    if matches and len(names) > 12:
+        return UserError(f"Unknown {kind} {name!r}: did you mean {matches[0]!r}?")
+    hint = f": did you mean {matches[0]!r}? Known" if matches else "; known"
     return UserError(f"Unknown {kind} {name!r}{hint} are {', '.join(names)}.")
 
 
 class Failure(RuntimeError):
-    """Something went wrong on the way; the sentence says what, and what is kept.
+    """A valid request failed while it ran; the message says why, and what was saved.
 
-    The command line prints it and exits with code 1.
+    The command line prints the message and exits with code 1.
     """

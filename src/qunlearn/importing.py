@@ -1,4 +1,4 @@
-"""Importing what a user names, such as `package.module:factory`; never what a file names."""
+"""Import modules that the user names (`package.module:factory`), never ones that a file names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from qunlearn.children import safe_variables
 
 
 def import_from_here(module: str) -> ModuleType:
-    """Import a module; one that is not installed may be in the working folder.
+    """Import an installed module, or one in the working folder.
 
-    The folder comes last on the path, so that nothing in it shadows an installed module.
+    The working folder is appended to `sys.path`, so it never shadows an installed module.
     """
     package = module.partition(".")[0]
     if package not in sys.modules and importlib.util.find_spec(package) is None:
@@ -26,22 +26,23 @@ def import_from_here(module: str) -> ModuleType:
 
 
 def leave_working_folder() -> None:
-    """Take the working folder off the path, in this process and in those that it starts.
+    """Remove the working folder from `sys.path`, in this process and in its children.
 
-    A command may be called in a folder that somebody else filled: what lies there is data. The
-    folder that qunlearn itself was loaded from stays.
+    A command may run in a folder with untrusted files: those are data, not code. The folder that
+    qunlearn itself was imported from stays.
     """
-    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    # Python makes an absolute path of an empty entry, so that it no longer looks like one.
-    unmeant = any(os.path.normpath(entry or ".") == "." for entry in named)
-    own = str(Path(__file__).parents[1])
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    # Python turns an empty entry into an absolute path, so compare by the folder itself.
+    here_listed = any(os.path.normpath(entry or ".") == "." for entry in entries)
+    package_root = str(Path(__file__).parents[1])
     sys.path[:] = [
         entry
         for entry in sys.path
-        if entry == own or not (entry in ("", ".") or (unmeant and _is_here(entry)))
+        if entry == package_root
+        or not (entry in ("", ".") or (here_listed and _is_working_folder(entry)))
     ]
     os.environ.update(safe_variables(os.environ))
 
 
-def _is_here(entry: str) -> bool:
+def _is_working_folder(entry: str) -> bool:
     return Path(entry).is_dir() and Path(entry).samefile(".")

@@ -1,4 +1,4 @@
-"""What people call the parts of a split, and the details of a request."""
+"""Display names for the parts of a split and for the details of a request."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PARTS = {
 }
 
 LOST = 20
-"""By how many points the accuracy on what is retained may differ before a warning is due."""
+"""Difference in retain accuracy, in percentage points, above which a warning is given."""
 
 
 def detail_words(detail: Mapping[str, object]) -> str:
-    """What a request asked, in words.
+    """The details of a request as text.
 
     >>> detail_words({"fraction": 0.1, "skipped": {"unknown": 2, "listed twice": 1}})
     'fraction 0.1, skipped 2 unknown, 1 listed twice'
@@ -30,7 +30,7 @@ def detail_words(detail: Mapping[str, object]) -> str:
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """Counts in words.
+    """Counts as text.
 
     >>> counted({"unknown": 2, "listed twice": 1})
     '2 unknown, 1 listed twice'
@@ -39,7 +39,7 @@ def counted(counts: Mapping[str, int]) -> str:
 
 
 def part_name(part: str) -> str:
-    """What people call a part.
+    """The display name of a part.
 
     >>> part_name("held_out"), part_name("forget_2")
     ('held out', 'forgotten earlier, request 2')

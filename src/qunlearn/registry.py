@@ -1,4 +1,4 @@
-"""Names for things of one kind: a decorator to enter one, a look-up that knows near misses."""
+"""A registry of named objects: a decorator adds one, a look-up suggests the closest name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """A table of named things, such as quantizers, models or data sources.
+    """Objects of one kind by name, such as quantizers, models or data sources.
 
     >>> shapes: Registry[int] = Registry("shape")
     >>> _ = shapes.register("triangle")(3)
@@ -24,18 +24,20 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Enter the decorated object under a name; a name can be taken only once."""
+        """Register the decorated object under a name; each name can be registered once."""
 
-        def enter(entry: T) -> T:
+        def add(entry: T) -> T:
             if name in self._entries:
-                raise ValueError(f"The {self.kind} name {name!r} is taken; choose another one.")
+                raise ValueError(
+                    f"A {self.kind} named {name!r} is already registered; choose another name."
+                )
             self._entries[name] = entry
             return entry
 
-        return enter
+        return add
 
     def drop(self, name: str) -> None:
-        """Take an entry out."""
+        """Remove an entry."""
         del self._entries[name]
 
     def __getitem__(self, name: str) -> T:

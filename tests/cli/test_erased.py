@@ -142,7 +142,7 @@ def test_a_person_whose_samples_were_never_trained_on(qunlearn, files, tmp_path,
     (tmp_path / "ids.txt").write_text("\n".join(f"t{i}" for i in range(50, 200)))
     code, _, err = qunlearn("forget", "o2", "--ids", "ids.txt", "--out", "none")
     assert (code, err.count("\n")) == (2, 1)
-    assert "left to measure on" in err
+    assert "left to evaluate on" in err
     assert not (tmp_path / "none").exists()
 
 

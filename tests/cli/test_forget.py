@@ -219,7 +219,7 @@ def test_oeu_is_the_paper_s(qunlearn, run_folder, tmp_path):
             ["--random", "0.1", "--method", "iu", "--epochs", "3"],
             "Method 'iu' has no setting 'epochs'",
         ),
-        (["--random", "1"], "share to forget is 1"),
+        (["--random", "1"], "fraction to forget is 1"),
         (["--random", "0.0001"], "nothing to forget"),
         (["--random", "nan"], "nan"),
         (["--random", "0.1", "--set", "beta=inf"], "beta = 'inf' .* finite number"),

@@ -122,7 +122,7 @@ def test_other_data_is_refused_with_one_message(qunlearn, tmp_path, monkeypatch)
     ):
         code, _, err = qunlearn(*words, "--data", "other.npz")
         assert (code, err.count("\n")) == (2, 1), words
-        assert "The data 'other' is not what the split was made of, 'data': " in err
+        assert "The data 'other' does not match the split, which was made of 'data': " in err
         assert "1 missing ('train/99') and 1 changed ('train/3')" in err
     for words, says in (
         (("evaluate", "o", "--data", "none"), "no data at 'none'"),

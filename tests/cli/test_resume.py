@@ -46,7 +46,7 @@ def test_resume_with_other_settings_or_nothing_to_go_on_with(qunlearn, tmp_path,
     code, _, said = qunlearn("train", "--resume")
     assert (code, "name its folder with --out" in said) == (2, True)
     code, _, said = qunlearn("train", "--resume", "--out", run_folder, "--lr", "0.5")
-    assert (code, "begun with lr = 0.1, not 0.5" in said) == (2, True)
+    assert (code, "started with lr = 0.1, not 0.5" in said) == (2, True)
     assert not (tmp_path / "none").exists()
 
 

@@ -58,17 +58,17 @@ def test_normalisation_that_is_given_is_what_the_network_sees():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mean": 0.5}, "go together"),
+        ({"mean": 0.5}, "Only one of mean= and std="),
         ({"mean": [0.5, 0.5], "std": [1, 1]}, "mean= has 2 numbers for 3 channels"),
-        ({"mean": 0.5, "std": 0}, "std = 0 is not possible: give numbers above zero"),
-        ({"mean": np.nan, "std": 1}, "mean = nan is not possible: give finite numbers"),
+        ({"mean": 0.5, "std": 0}, "std = 0 is invalid: give numbers above zero"),
+        ({"mean": np.nan, "std": 1}, "mean = nan is invalid: give finite numbers"),
         ({"mean": 127.5, "std": 0.5}, "divide it by 255"),
-        ({"augment": True}, "augment = True is not possible"),
+        ({"augment": True}, "augment = True is invalid"),
         ({"augment": {"crops": 1}}, "did you mean 'crop'"),
         ({"augment": {"crop": 5}}, "crop is a number of pixels from 0 to 4"),
         ({"augment": {"crop": 1.5}}, "crop = 1.5"),
-        ({"augment": {"flip": 1}}, "flip = 1 is not possible"),
-        ({"test_ids": ["a"]}, "test_ids= is given, but no test part"),
+        ({"augment": {"flip": 1}}, "flip = 1 is invalid"),
+        ({"test_ids": ["a"]}, "test_ids= needs a test part"),
         ({"metadata": {"user": [1, 2]}}, "2 entries in 'user' for 4 samples of the train part"),
     ],
 )
@@ -192,16 +192,16 @@ class Stream(IterableDataset):
         ((BYTES, LABELS.astype(float)), "labels of the training part are float64"),
         ((BYTES, LABELS - 1), "label -1 of sample 0"),
         ((BYTES, LABELS * 10**9), "label 1000000000 of sample 1"),
-        ((BYTES, np.eye(4, dtype=int)), "one whole number per image"),
+        ((BYTES, np.eye(4, dtype=int)), "one integer per image"),
         ((BYTES, LABELS > 0), "labels of the training part are bool"),
         ((BYTES.astype(np.int32), LABELS), "int32; convert them to uint8"),
         ((np.array([["a"]]), LABELS), "array of <U1"),
         ((BYTES[:, 0, 0], LABELS), "not N×H×W"),
-        ((BYTES,), "tuple of 1"),
+        ((BYTES,), "tuple of length 1"),
         (Stream(), "no random access"),
         (17, "An object of type int was given"),
         (Pictures(BYTES, [0, 1, -3, 1]), "label -3 of sample 2"),
-        (Pictures(BYTES, [[0, 1]] * 4), "not one number"),
+        (Pictures(BYTES, [[0, 1]] * 4), "not a single number"),
         ([1, 2, 3], "not a pair"),
         (Pictures([Image.new("I;16", (4, 4))] * 2, [0, 1]), "mode 'I;16'"),
         ((np.zeros((4, 0, 6, 3), dtype=np.uint8), LABELS), "not laid out"),
@@ -221,13 +221,13 @@ def test_pixels_that_are_no_numbers_are_named(value):
 
 
 def test_other_mismatches_are_refused():
-    with pytest.raises(UserError, match="must be of one kind"):
+    with pytest.raises(UserError, match="convert them to one shape and type"):
         as_image_data((BYTES, LABELS), test=(BYTES[:, :, :5], LABELS))
     with pytest.raises(UserError, match="2 class names, but the label 2"):
         as_image_data((BYTES, LABELS), classes=["a", "b"])
     with pytest.raises(UserError, match="1 ids for 4 samples"):
         as_image_data((BYTES, LABELS), ids=["a"])
-    with pytest.raises(UserError, match="test= is for arrays"):
+    with pytest.raises(UserError, match="test= applies to arrays"):
         as_image_data(as_image_data((BYTES, LABELS)), test=(BYTES, LABELS))
 
 

@@ -71,7 +71,7 @@ def test_a_list_of_ids(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text('["train/1\\u001b[2J"]' if name.endswith("json") else "id\ntrain/1\x1b[2J\n")
     with pytest.raises(
-        UserError, match=r"'train/1\\x1b\[2J' has control characters; mend the list"
+        UserError, match=r"'train/1\\x1b\[2J' has control characters; correct the list"
     ):
         read_ids(path)
 
@@ -81,7 +81,7 @@ def test_metadata_may_break_lines_and_no_more(tmp_path: Path) -> None:
     path.write_text('id,note\ntrain/0,"two\nlines"\n')
     assert data.join(path).metadata["note"][0] == "two\nlines"
     path.write_text("id,note\ntrain/0,\x1b]0;title\x07\n")
-    with pytest.raises(UserError, match=r"The cell .* has control characters; mend"):
+    with pytest.raises(UserError, match=r"The cell .* has control characters; correct"):
         data.join(path)
     path.write_text("id,no\x1bte\ntrain/0,a\n")
     with pytest.raises(UserError, match=r"The column name .* has control characters"):

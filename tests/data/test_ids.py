@@ -47,7 +47,7 @@ def test_forms(tmp_path, name, text, encoding):
 def test_another_column(tmp_path, name, text):
     (tmp_path / name).write_text(text, newline="")
     assert read_ids(tmp_path / name, column="sample") == ["a", "c"]
-    with pytest.raises(UserError, match=r"has no column 'user' but .*--column"):
+    with pytest.raises(UserError, match=r"but no 'user'; .*--column"):
         read_ids(tmp_path / name, column="user")
 
 
@@ -114,7 +114,7 @@ def test_a_list_without_a_header_is_read_again_or_asked_about(ids, dialect):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"sample,why\na,b\n", "has no column 'id' but 'sample', 'why'; .*--column"),
+        ("a.csv", b"sample,why\na,b\n", "has the columns 'sample', 'why' but no 'id'; .*--column"),
         ("a.csv", b"why,id\na\n", "Row 2 .* has no id"),
         ("a.csv", b"why,id\na,\n", "Row 2 .* has no id"),
         ("a.csv", b"id,why\na,b,c\n", "more cells than the header"),
@@ -126,9 +126,9 @@ def test_a_list_without_a_header_is_read_again_or_asked_about(ids, dialect):
         ("a.txt", b"\n \n", "lists no ids"),
         ("a.txt", b"\xff\xfe\x00", "is not valid text.*save it as UTF-8"),
         ("a.csv", "id\nä\n".encode("cp1252"), "is not valid CSV.*save it as UTF-8"),
-        ("a.json", b"{}", "must hold a list"),
-        ("a.json", b'"train/3"', "must hold a list"),
-        ("a.json", b"[3]", "id 3 in .* is not text"),
+        ("a.json", b"{}", "must contain a list"),
+        ("a.json", b'"train/3"', "must contain a list"),
+        ("a.json", b"[3]", "id 3 in .* is not a string"),
         ("a.json", b"[", "not valid JSON"),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_wrong_pixel_in_a_late_block_is_named(tmp_path, monkeypatch, save):
     wrong[7, 2, 3] = np.nan
     save(tmp_path / "a.npz", x_train=np.ones((9, 5, 6)), y_train=np.arange(9) % 3,
          x_test=wrong, y_test=np.arange(9) % 3)  # fmt: skip
-    with pytest.raises(UserError, match="Image 7 of the test part has pixels that are not finite"):
+    with pytest.raises(UserError, match="Image 7 of the test part has non-finite pixels"):
         load_dataset(str(tmp_path / "a.npz"), cache_dir=tmp_path / "c", memory_budget=100)
     assert not list(tmp_path.rglob("*.npy"))
     save(tmp_path / "a.npz", x_train=np.ones((9, 5, 6)), y_train=np.arange(9),

@@ -157,7 +157,7 @@ def test_bad_requests_are_refused():
     data = make_data([0] * 10)
     with pytest.raises(UserError, match="batch size is 0"):
         Loader(data, torch.arange(10), 0)
-    with pytest.raises(UserError, match="Rank 2"):
+    with pytest.raises(UserError, match="The rank is 2"):
         Loader(data, torch.arange(10), 4, rank=2, world=2)
     with pytest.raises(UserError, match="leave some of the 4 processes"):
         Loader(data, torch.arange(10), 3, world=4)

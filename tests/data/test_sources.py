@@ -363,7 +363,7 @@ class Boom:
         ),
         (
             {"x_train": IMAGES[..., 0], "y_train": np.arange(6), "mean": "a", "std": 1},
-            "mean = array.* is not possible: give numbers",
+            "mean = array.* is invalid: give numbers",
         ),
         ({"x_train": IMAGES[..., 0], "y_train": np.arange(6), "crop": [1]}, "single value"),
         (

@@ -85,7 +85,7 @@ def test_without_a_request_there_is_nothing_to_forget(toy):
     assert list(split.parts()) == ["train", "held_out", "test"]
     assert torch.equal(split.retain, split.train)
     assert len(split.forgotten) == 0
-    with pytest.raises(UserError, match="Nothing is asked"):
+    with pytest.raises(UserError, match="has no request to forget"):
         _ = split.forget
 
 
@@ -109,7 +109,7 @@ def test_trained_elsewhere(toy):
         split.forget_ids(["train/31"])
     with pytest.raises(UserError, match="both as trained on and as held out"):
         Split.make(toy, trained_on=seen, held_out=["train/3"])
-    with pytest.raises(UserError, match="cannot be drawn by share"):
+    with pytest.raises(UserError, match="cannot be drawn at random"):
         Split.make(toy, trained_on=seen)
     assert len(Split.make(toy, held_out=["test/0"]).train) == 40
 
@@ -123,21 +123,21 @@ def test_what_cannot_be_forgotten_is_refused(toy):
         (lambda: split.forget_ids(["train/99"]), r"1 unknown \('train/99'\): ids look like"),
         (lambda: split.forget_ids([trained[0].split("/")[1]]), f"did you mean '{trained[0]}'"),
         (lambda: split.forget_ids("train/1"), "give a list"),
-        (lambda: split.forget_ids([3]), "3 is not text"),
+        (lambda: split.forget_ids([3]), "3 is not a string"),
         (lambda: once.forget_ids(trained[1:3]), "1 already forgotten"),
         (lambda: split.forget_ids([]), "nothing to forget"),
         (lambda: split.forget_ids(trained), "Nothing would be retained"),
         (lambda: split.forget_random(0.001), "nothing to forget"),
-        (lambda: split.forget_random(0.0), "share to forget is 0.0"),
-        (lambda: split.forget_random(1.0), "share to forget is 1.0"),
-        (lambda: split.forget_random(float("nan")), "share to forget is nan"),
+        (lambda: split.forget_random(0.0), "fraction to forget is 0.0"),
+        (lambda: split.forget_random(1.0), "fraction to forget is 1.0"),
+        (lambda: split.forget_random(float("nan")), "fraction to forget is nan"),
         (lambda: split.forget_class("dgo"), "no class 'dgo' in toy: did you mean 'dog'"),
         (lambda: split.forget_class(4), "no class 4 .* 0 to 3"),
         (lambda: split.forget_class(-1), "no class -1"),
         (lambda: split.forget_class(0, 1, 2, 3), "Nothing would be retained"),
         (lambda: split.forget_class(0).forget_class(0), "nothing to forget"),
-        (lambda: split.forget_where("user == 1"), "no metadata is known"),
-        (lambda: Split.make(toy, held_out=1.5), "share to hold out is 1.5"),
+        (lambda: split.forget_where("user == 1"), "there is no metadata"),
+        (lambda: Split.make(toy, held_out=1.5), "fraction to hold out is 1.5"),
         (lambda: Split.make(toy, held_out=list(toy.ids[:40])), "hold out fewer"),
     ]:
         with pytest.raises(UserError, match=message):
@@ -302,10 +302,10 @@ def test_something_must_be_left_to_measure_on(toy):
     split = Split.make(toy)
     for part, called in ((split.test, "test"), (split.held_out, "held-out")):
         every = sorted(names(split, part))
-        with pytest.raises(UserError, match=f"left to measure on: .* of the {called} part"):
+        with pytest.raises(UserError, match=f"left to evaluate on: .* of the {called} part"):
             split.forget_ids(every)
         most = split.forget_ids(every[1:])
-        with pytest.raises(UserError, match="left to measure on"):
+        with pytest.raises(UserError, match="left to evaluate on"):
             most.forget_ids(every[:1])
 
 
@@ -348,9 +348,9 @@ def edit(text, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda v: v.update(format=3), "newer qunlearn"),
-        (lambda v: v.update(format=2), "not written as format 2"),
-        (lambda v: v["requests"][0].update(retired=["test/0"]), "not written as format 1"),
+        (lambda v: v.update(format=3), "upgrade qunlearn"),
+        (lambda v: v.update(format=2), "does not match format 2"),
+        (lambda v: v["requests"][0].update(retired=["test/0"]), "does not match format 1"),
         (lambda v: retire(v, "test/0", "test/0"), "twice"),
         (lambda v: retire(v, next(iter(v["parts"]["train"]))), "neither held out nor"),
         (lambda v: v.update(format="1"), "no format version"),

@@ -339,7 +339,7 @@ def test_misuse_is_named():
     x = torch.ones(1, 2)
     with pytest.raises(RuntimeError, match="before both blocks"):
         projector.project()
-    nested = pytest.raises(RuntimeError, match=r"retain\(\) within forget")
+    nested = pytest.raises(RuntimeError, match=r"retain\(\) was entered inside forget")
     with nested, projector.forget(), projector.retain():
         pass
     with projector.forget():

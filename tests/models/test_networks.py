@@ -58,7 +58,7 @@ def test_an_unknown_model_is_refused_with_the_nearest() -> None:
 
 @pytest.mark.parametrize("width", [0, -1, float("nan"), float("inf"), "1", None])
 def test_an_impossible_width_is_refused(width: object) -> None:
-    with pytest.raises(UserError, match="Width"):
+    with pytest.raises(UserError, match="The width"):
         ModelSpec("resnet18", 10, 3, 32, width).build()  # type: ignore[arg-type]
 
 

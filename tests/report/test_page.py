@@ -355,7 +355,7 @@ def test_folders_without_a_page(tmp_path, run_folder, runs):
     folder = comparison(tmp_path / "table", table())
     refused("leave --reference out", folder, reference=runs / "retrain")
     (folder / "table.json").write_text(json.dumps({"rows": [{}]}))
-    refused("table.json. does not hold what qunlearn writes", folder)
+    refused("table.json. is invalid", folder)
     (folder / "table.json").unlink()
     refused("was not finished", folder)
 

@@ -70,7 +70,7 @@ def test_lists_may_call_their_column_otherwise(told, tmp_path):
     for name in ("trained_on", "held_out"):
         told[name].write_text(told[name].read_text().replace("id\n", "nr;sample\n1;", 1))
         told[name].write_text(told[name].read_text().replace("\ntrain/", "\n2;train/"))
-    with pytest.raises(UserError, match=r"has no column 'id' but 'nr', 'sample'; .*--column"):
+    with pytest.raises(UserError, match=r"has the columns 'nr', 'sample' but no 'id'; .*--column"):
         adopt_run(AdoptConfig.parse(told), tmp_path / "run")
     run = adopt_run(AdoptConfig.parse({**told, "column": "sample"}), tmp_path / "run")
     assert run.metrics["parts"]["train"]["samples"] == 180
@@ -215,7 +215,7 @@ def test_a_pickled_file_is_refused_with_a_line_that_converts_it(told, elsewhere,
     wrapped = nn.DataParallel(elsewhere).state_dict()
     for name, content in (("a.pt", wrapped), ("b.pth", {"epoch": 3, "state_dict": wrapped})):
         torch.save(content, folder / name)
-        with pytest.raises(UserError, match="never does; if you trust the file") as refused:
+        with pytest.raises(UserError, match="If you trust it") as refused:
             adopt_run(AdoptConfig.parse({**told, "weights": folder / name}), tmp_path / "no")
         line = str(refused.value).partition("--weights: ")[2]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -264,7 +264,7 @@ def test_an_impossible_share_of_the_test_part_is_refused(told, tmp_path, share):
 
 @pytest.mark.parametrize("wrong", [{"std": "nan"}, {"std": "0"}, {"mean": "inf"}])
 def test_an_impossible_normalisation_is_refused(told, tmp_path, wrong):
-    with pytest.raises(UserError, match="is not possible"):
+    with pytest.raises(UserError, match=r"is not possible|is invalid"):
         adopt_run(AdoptConfig.parse({**told, **wrong}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -83,7 +83,7 @@ def test_a_wrong_checksum_keeps_nothing_and_what_was_there(server, tmp_path):
 
 def test_other_failures_name_the_address_and_the_remedy(server, tmp_path, monkeypatch):
     target = tmp_path / "x.mat"
-    with pytest.raises(UserError, match=r"none.mat answered 404 .* by hand .*--data-dir"):
+    with pytest.raises(UserError, match=r"none.mat returned HTTP 404 .* by hand .*--data-dir"):
         fetch_file(server.base + "none.mat", "0", target)
     server.files["x.mat"] = b"a" * 5000
     server.cut = 100

@@ -45,7 +45,7 @@ def test_a_model_that_changed_since_the_run_was_finished_is_noticed(tmp_path):
     run.finish(RunInfo())
     run.check_model()
     run.model_path.write_bytes(b"weighty")
-    with pytest.raises(UserError, match="not the one"):
+    with pytest.raises(UserError, match="checksum does not match"):
         run.check_model()
 
 
@@ -113,11 +113,11 @@ def test_a_run_that_was_begun_goes_on_with_the_same_settings_only(tmp_path):
         run.append_history({"epoch": 1})
         run.checkpoint_path.write_text("state")
         (run.path / ".writing-xyz").write_text("half")
-    with pytest.raises(UserError, match="go on with the run in it with --resume"):
+    with pytest.raises(UserError, match="add --resume to resume the run in it"):
         Run.check_free(tmp_path / "a")
     for config, manifest, words in (
-        ({"lr": 2}, "{}", "begun with lr = 1, not 2"),
-        ({"lr": 1, "epochs": 3}, "{}", "begun with epochs = None, not 3"),
+        ({"lr": 2}, "{}", "started with lr = 1, not 2"),
+        ({"lr": 1, "epochs": 3}, "{}", "started with epochs = None, not 3"),
         ({"lr": 1}, "[]", "other samples"),
     ):
         with (
@@ -181,7 +181,7 @@ def test_a_file_that_was_altered_is_noticed_when_it_is_read(tmp_path, name):
     READ[name](run)
     with (run.path / name).open("ab") as file:
         file.write(b" ")
-    with pytest.raises(UserError, match=rf"{name}' is not the one .* finished with"):
+    with pytest.raises(UserError, match=rf"{name}' has changed since the run was finished"):
         READ[name](run)
     for other in READ.keys() - {name}:
         READ[other](run)
@@ -190,7 +190,7 @@ def test_a_file_that_was_altered_is_noticed_when_it_is_read(tmp_path, name):
 def test_a_run_of_format_1_has_no_checksums_but_for_the_weights(tmp_path):
     run = finished(tmp_path / "run")
     (run.path / "checksums.txt").unlink()
-    with pytest.raises(UserError, match=r"has lost its checksums\.txt"):
+    with pytest.raises(UserError, match=r"checksums\.txt is missing"):
         Run.open(run.path)
     info = json.loads((run.path / "run.json").read_text())
     del info["format"]
@@ -198,7 +198,7 @@ def test_a_run_of_format_1_has_no_checksums_but_for_the_weights(tmp_path):
     old = Run.open(run.path)
     assert [bool(read(old)) for read in READ.values()].count(True) == len(READ) - 1
     run.model_path.write_bytes(b"other")
-    with pytest.raises(UserError, match="not the one"):
+    with pytest.raises(UserError, match="checksum does not match"):
         old.check_model()
 
 
@@ -271,10 +271,10 @@ def test_what_another_process_writes_is_not_thrown_away(tmp_path):
 
 def test_a_folder_with_more_than_a_run_is_not_thrown_away(tmp_path):
     run = finished(tmp_path / "run")
-    with pytest.raises(UserError, match="holds a finished run, which is not to be lost"):
+    with pytest.raises(UserError, match="holds a finished run and is not overwritten"):
         Run.discard(run.path)
     (run.path / "thesis.txt").write_text("years of work")
-    with pytest.raises(UserError, match=r"also holds 'thesis.txt', which is not to be lost"):
+    with pytest.raises(UserError, match=r"also holds 'thesis.txt' and is not overwritten"):
         Run.discard(run.path, finished=True)
     assert Run.is_complete(run.path)
 

@@ -389,7 +389,7 @@ def test_variants_stand_side_by_side(run_folder, tmp_path):
         ({"settings": {"ft.rate": 1}}, "Unknown setting of ft, 'rate'"),
         ({"settings": {"ft.lr": -1}}, "lr = -1"),
         ({"random": None}, "Say what to forget"),
-        ({"random": 2.0}, "share to forget"),
+        ({"random": 2.0}, "fraction to forget"),
         ({"retrains_from": "elsewhere"}, "comparison 'elsewhere' has no Retrain of seed 0; name"),
     ],
 )
@@ -414,10 +414,10 @@ def test_a_table_that_was_altered_is_refused(tmp_path):
     assert folder.table == {"rows": [{"method": "ft", "FA": 72.5}]}
     path = tmp_path / "c" / "table.json"
     path.write_text(path.read_text().replace("72.5", "71.5"))
-    with pytest.raises(UserError, match="is not as it was written"):
+    with pytest.raises(UserError, match="has changed since it was written"):
         _ = folder.table
     path.write_text('{"rows": [NaN], "sha256": ""}')
-    with pytest.raises(UserError, match="is not as it was written"):
+    with pytest.raises(UserError, match="has changed since it was written"):
         _ = folder.table
 
 

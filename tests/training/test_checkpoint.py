@@ -51,7 +51,7 @@ def test_a_corrupt_model_is_refused(copied):
     whole = path.read_bytes()
     for damaged in (b"", whole[:100], whole[:-1], b"\xff" * 8 + whole[8:], b"not safetensors"):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"model\.safetensors.*not a whole safetensors"):
+        with pytest.raises(UserError, match=r"model\.safetensors.*not an intact safetensors"):
             load(copied)
 
 
@@ -106,7 +106,7 @@ def test_another_manifest_than_the_models_own_is_noticed(copied):
     manifest.write_text(
         manifest.read_text().replace('"seed":0', '"seed":1').replace('"seed": 0', '"seed": 1')
     )
-    with pytest.raises(UserError, match=r"split\.json.*not the one"):
+    with pytest.raises(UserError, match=r"split\.json.*has changed"):
         load(copied)
 
 

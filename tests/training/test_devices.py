@@ -104,6 +104,6 @@ def test_a_run_goes_on_as_it_was_begun(
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(devices, "why_not", lambda: "no C compiler")
         if begun == "on":
-            with pytest.raises(UserError, match=r"cannot be had now: no C compiler"):
+            with pytest.raises(UserError, match=r"are not available now: no C compiler"):
                 train(other, stop=False)
     assert [row["compiled"] for row in train(other, stop=False)] == [begun == "on"] * 3

@@ -77,7 +77,7 @@ def test_the_trial_is_a_real_training_step(factor, works):
     ("settings", "says"),
     [
         ({"accelerator": "tpux"}, "Unknown accelerator 'tpux'"),
-        ({"accelerator": "mps"}, "'mps' is not on this machine"),
+        ({"accelerator": "mps"}, "'mps' is not available here"),
     ],
 )
 def test_devices_that_are_not_there_are_named(settings, says, monkeypatch):

@@ -78,11 +78,11 @@ def test_each_row_has_the_seconds_of_its_epoch_and_those_elapsed(digits):
 def test_a_checkpoint_of_something_else_is_refused(digits, tmp_path):
     train(made(), digits, **SETTINGS, checkpoint=tmp_path / "state")
     for model, settings in ((made(), SETTINGS | {"lr": 0.1}), (plain_net.make(10), SETTINGS)):
-        with pytest.raises(UserError, match="is of something else"):
+        with pytest.raises(UserError, match="does not match this run"):
             train(model, digits, **settings, checkpoint=tmp_path / "state")
     asked = digits.forget_random(0.1)
     forget(made_trained(digits), asked, "ft", epochs=1, checkpoint=tmp_path / "forget")
-    with pytest.raises(UserError, match="is of something else"):
+    with pytest.raises(UserError, match="does not match this run"):
         forget(made_trained(digits), asked, "rl", epochs=1, checkpoint=tmp_path / "forget")
 
 
@@ -120,7 +120,7 @@ def test_a_checkpoint_with_sums_that_agree_may_still_be_forged(digits, tmp_path,
     (header if name in header else header["state"])[name] = value
     write_weights(path, tensors, {**header, "sum": checkpoint.digest(tensors, header)})
     threads = torch.get_num_threads()
-    with pytest.raises(UserError, match="does not hold what qunlearn writes"):
+    with pytest.raises(UserError, match="is invalid"):
         train(made(), digits, **SETTINGS, checkpoint=path)
     assert torch.get_num_threads() == threads
 
@@ -134,7 +134,7 @@ def test_so_may_its_tensors(digits, tmp_path):
         name.replace("model/", "other/"): tensor for name, tensor in read_tensors(path).items()
     }
     write_weights(path, tensors, {**header, "sum": checkpoint.digest(tensors, header)})
-    with pytest.raises(UserError, match="does not hold what qunlearn writes"):
+    with pytest.raises(UserError, match="is invalid"):
         train(made(), digits, **SETTINGS, checkpoint=path)
 
 
@@ -234,7 +234,7 @@ def test_a_scale_that_comes_down_to_zero_is_kept_positive_and_reported(digits, q
             parameter.fill_(-1.0)
     assert (inner.grid().scale > 0).all()
     rows = []
-    with pytest.warns(UserWarning, match=f"The scale of {name} has come down to zero"):
+    with pytest.warns(UserWarning, match=f"The scale of {name} has collapsed to zero"):
         train(model, digits, epochs=1, lr=1e-9, on_epoch=rows.append)
     assert rows[0]["collapsed"] == [name]
 
@@ -255,5 +255,5 @@ def test_a_single_flipped_bit_of_a_checkpoint_is_found(digits, tmp_path):
     content = bytearray(path.read_bytes())
     content[-1000] ^= 1
     path.write_bytes(content)
-    with pytest.raises(UserError, match="is damaged; delete it, and --resume begins"):
+    with pytest.raises(UserError, match="is damaged; delete it, and --resume restarts"):
         train(made(), digits, **SETTINGS, checkpoint=path)

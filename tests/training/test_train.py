@@ -92,7 +92,7 @@ def vars_of(data):
 
 def test_prediction_moves_nothing_and_keeps_the_mode(digits):
     model = small_model(QuantSpec()).train()
-    with pytest.raises(UserError, match="not started"):
+    with pytest.raises(UserError, match="not initialised"):
         predict(model, digits.data, digits.train)
     calibrate(model, digits.data.normalise(digits.data.images[:20]))
     before = copy.deepcopy(model.state_dict())

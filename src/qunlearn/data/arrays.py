@@ -1,4 +1,4 @@
-"""`Data`: whatever holds labelled images, made into an `ImageData`."""
+"""`Data`: converts arrays, tensors, lists and torch Datasets to an `ImageData`."""
 
 from __future__ import annotations
 
@@ -31,31 +31,30 @@ def Data(
     classes: Sequence[str] | None = None,
     name: str | None = None,
 ) -> ImageData:
-    """Make a data set of arrays, tensors, lists or torch Datasets: an `ImageData`.
+    """Make an `ImageData` from arrays, tensors, lists or torch Datasets.
 
-    Pixels that are not numbers, labels that are not classes and lengths that do not agree are
-    refused. uint8 images stay as they are, floats become float32.
+    Non-finite pixels, invalid labels and mismatched lengths are a `UserError`. uint8 images stay
+    as they are, floats become float32.
 
     Args:
         train: A pair (images, labels) of arrays, tensors or lists; or a torch `Dataset` of
             (image, label), the image a tensor, an array or a PIL image, without random
             augmentation.
-        test: The test part, likewise. Without one, TA and MIA cannot be measured.
-        ids: A name for each training sample, such as the key of its row in your database, by which
-            it can be asked to be forgotten; by default train/0, train/1 and so on.
-        test_ids: Those of the test samples; by default test/0, test/1 and so on.
-        metadata: Columns about the training samples, as {"user": [42, 42, 7, ...]}, by which
-            `Split.where` chooses; a data frame will do.
-        test_metadata: The same columns about the test samples; by default empty.
-        mean: What is subtracted from each channel before the network sees it; of uint8 images in
-            units of 0 to 1. By default the training part's own mean for uint8 images, and nothing
-            for floats, which the network sees as they are.
-        std: What each channel is divided by after that, likewise; goes with `mean`.
-        augment: What training may do to an image, as {"crop": 4, "flip": True}; by default nothing.
-        layout: How images are laid out: NHW, NHWC or NCHW; needed where the shape leaves it open.
-            By default channels are first or last, whichever is 1, 3 or 4 long.
+        test: The test part, in the same form. TA and MIA need one.
+        ids: An id for each training sample, such as its database key, by which requests to forget
+            name it; by default train/0, train/1 and so on.
+        test_ids: Ids of the test samples; by default test/0, test/1 and so on.
+        metadata: Columns of the training samples, as {"user": [42, 42, 7, ...]} or a data frame,
+            for the rules of `Split.where`.
+        test_metadata: The same columns of the test samples; by default empty.
+        mean: Mean of each channel, for normalisation; for uint8 images in units of 0 to 1. By
+            default that of the training part for uint8 images, and 0 for floats.
+        std: Standard deviation of each channel, in the same units; required with `mean`.
+        augment: Augmentation in training, as {"crop": 4, "flip": True}; by default none.
+        layout: Axis order of the images: NHW, NHWC or NCHW; required if the shape is ambiguous. By
+            default the axis of length 1, 3 or 4, first or last, has the channels.
         classes: Class names; by default those of the torch Dataset, or the numbers.
-        name: What to call it.
+        name: Name of the data set.
 
     >>> import numpy as np
     >>> images = np.zeros((10, 32, 32, 3), dtype=np.uint8)
@@ -75,17 +74,17 @@ def Data(
     parts = [_Part("train", count, ids, metadata)]
     moments = _normalisation(images, mean, std)
     if test is not None:
-        more, more_labels = read_samples(test, layout, "the test part")
-        if more.shape[1:] != images.shape[1:] or more.dtype != images.dtype:
+        test_images, test_labels = read_samples(test, layout, "the test part")
+        if test_images.shape[1:] != images.shape[1:] or test_images.dtype != images.dtype:
             raise UserError(
-                f"Training images are {_kind(images)} and test images {_kind(more)}; they must be "
-                "of one kind."
+                f"Training images are {_kind(images)} and test images {_kind(test_images)}; "
+                "convert them to one shape and type."
             )
-        images, labels = torch.cat([images, more]), torch.cat([labels, more_labels])
-        parts.append(_Part("test", len(more), test_ids, test_metadata))
+        images, labels = torch.cat([images, test_images]), torch.cat([labels, test_labels])
+        parts.append(_Part("test", len(test_images), test_ids, test_metadata))
     elif test_ids is not None or test_metadata is not None:
-        given = "test_ids" if test_ids is not None else "test_metadata"
-        raise UserError(f"{given}= is given, but no test part; give test=(images, labels), too.")
+        argument = "test_ids" if test_ids is not None else "test_metadata"
+        raise UserError(f"{argument}= needs a test part; add test=(images, labels).")
     return ImageData(
         name=name or ("arrays" if isinstance(train, (tuple, list)) else type(train).__name__),
         images=images,
@@ -101,18 +100,20 @@ def Data(
 
 
 def as_image_data(dataset: Any, **options: Any) -> ImageData:
-    """Whatever holds labelled images as an `ImageData`; see `Data` for the options."""
+    """Convert a data set to an `ImageData`; see `Data` for the options."""
     if isinstance(dataset, ImageData):
         for argument, value in options.items():
             if value is not None:
-                raise UserError(f"{argument}= is for arrays and torch data sets, not ImageData.")
+                raise UserError(
+                    f"{argument}= applies to arrays and torch Datasets, not to an ImageData."
+                )
         return dataset
     return Data(dataset, **options)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What is known about the samples of a part, beside their images."""
+    """Ids and metadata of the samples of a part."""
 
     part: str
     count: int
@@ -131,24 +132,24 @@ class _Part:
         }
 
     def _checked(self, values: Sequence[Any], what: str) -> list[Any]:
-        found = values.tolist() if isinstance(values, (Tensor, np.ndarray)) else list(values)
-        if len(found) != self.count:
+        entries = values.tolist() if isinstance(values, (Tensor, np.ndarray)) else list(values)
+        if len(entries) != self.count:
             raise UserError(
-                f"There are {len(found)} {what} for {self.count} samples of the {self.part} part; "
-                "give one for each."
+                f"There are {len(entries)} {what} for {self.count} samples of the {self.part} "
+                "part; give one for each."
             )
-        return found
+        return entries
 
 
 def _columns(parts: Sequence[_Part]) -> dict[str, tuple[str, ...]]:
-    """Each column over all parts, as text; empty for the samples of a part that has it not."""
-    found = [part.columns() for part in parts]
-    names = dict.fromkeys(name for columns in found for name in columns)
+    """Each metadata column over all parts, as text; empty for parts without that column."""
+    tables = [part.columns() for part in parts]
+    names = dict.fromkeys(name for columns in tables for name in columns)
     counts = [part.count for part in parts]
     return {
         name: tuple(
             cell
-            for columns, count in zip(found, counts, strict=True)
+            for columns, count in zip(tables, counts, strict=True)
             for cell in columns.get(name, [""] * count)
         )
         for name in names
@@ -163,49 +164,53 @@ def _cell(value: Any) -> str:
 def _normalisation(
     images: Tensor, mean: float | Sequence[float] | None, std: float | Sequence[float] | None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What is given, for each channel; or else the default."""
+    """Mean and standard deviation of each channel: the arguments, or the defaults."""
     channels, in_bytes = images.shape[1], images.dtype == torch.uint8
     if (mean is None) != (std is None):
-        raise UserError("mean= and std= go together; give both, or neither.")
+        raise UserError("Only one of mean= and std= is given; give both, or neither.")
     if mean is None or std is None:
         return _moments(images) if in_bytes else ((0.0,) * channels, (1.0,) * channels)
-    found = []
-    for name, given, lowest in (("mean", mean, -math.inf), ("std", std, 0.0)):
+    moments = []
+    for name, argument, lowest in (("mean", mean, -math.inf), ("std", std, 0.0)):
         try:
-            values = np.asarray(given, dtype=np.float64).reshape(-1).tolist()
+            values = np.asarray(argument, dtype=np.float64).reshape(-1).tolist()
         except (TypeError, ValueError):
-            raise UserError(f"{name} = {given!r} is not possible: give numbers.") from None
+            raise UserError(f"{name} = {argument!r} is invalid: give numbers.") from None
         values = values * channels if len(values) == 1 else values
         if len(values) != channels:
-            raise UserError(f"{name}= has {len(values)} numbers for {channels} channels.")
+            raise UserError(
+                f"{name}= has {len(values)} numbers for {channels} channels; give one for each."
+            )
         if not all(lowest < value < math.inf for value in values):
             kind = "numbers above zero" if name == "std" else "finite numbers"
-            raise UserError(f"{name} = {given!r} is not possible: give {kind}.")
+            raise UserError(f"{name} = {argument!r} is invalid: give {kind}.")
         if in_bytes and max(map(abs, values)) > 1:
             raise UserError(
-                f"{name} = {given!r} is not possible for uint8 images, whose 0 to 255 count as 0 "
-                "to 1; divide it by 255."
+                f"{name} = {argument!r} is invalid for uint8 images, whose 0 to 255 are scaled to "
+                "0 to 1; divide it by 255."
             )
-        found.append(tuple(values))
-    return found[0], found[1]
+        moments.append(tuple(values))
+    return moments[0], moments[1]
 
 
-def checked_augmentation(given: Augmentation | Mapping[str, Any] | None, size: int) -> Augmentation:
-    """What training may do to images of this many pixels a side; by default nothing."""
-    if given is None:
+def checked_augmentation(
+    augment: Augmentation | Mapping[str, Any] | None, size: int
+) -> Augmentation:
+    """Validate the augmentation of images with this many pixels per side; by default none."""
+    if augment is None:
         return Augmentation()
-    wanted = asdict(given) if isinstance(given, Augmentation) else given
+    settings = asdict(augment) if isinstance(augment, Augmentation) else augment
     names = asdict(Augmentation())
-    if not isinstance(wanted, Mapping):
-        raise UserError(f'augment = {given!r} is not possible: give {{"crop": 4, "flip": True}}.')
-    for name in wanted:
+    if not isinstance(settings, Mapping):
+        raise UserError(f'augment = {augment!r} is invalid: give {{"crop": 4, "flip": True}}.')
+    for name in settings:
         if name not in names:
             raise unknown("augmentation", str(name), names)
-    crop, flip = (wanted.get(name, usual) for name, usual in names.items())
+    crop, flip = (settings.get(name, default) for name, default in names.items())
     if type(crop) is not int or not 0 <= crop < size or type(flip) is not bool:
         raise UserError(
-            f"The augmentation crop = {crop!r}, flip = {flip!r} is not possible: crop is a number "
-            f"of pixels from 0 to {size - 1}, flip is true or false."
+            f"The augmentation crop = {crop!r}, flip = {flip!r} is invalid: crop is a number of "
+            f"pixels from 0 to {size - 1}, flip is true or false."
         )
     return Augmentation(crop, flip)
 
@@ -214,12 +219,14 @@ def _classes(names: Any, highest: int) -> tuple[str, ...]:
     if names is None:
         return tuple(str(number) for number in range(highest + 1))
     if len(names) <= highest:
-        raise UserError(f"There are {len(names)} class names, but the label {highest} occurs.")
+        raise UserError(
+            f"There are {len(names)} class names, but the label {highest} occurs; name every class."
+        )
     return tuple(str(name) for name in names)
 
 
 def _moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of bytes per channel, in units of 0 to 1, block by block."""
+    """Mean and standard deviation of uint8 images per channel, in units of 0 to 1."""
     total = torch.zeros(images.shape[1], dtype=torch.float64)
     square = total.clone()
     for block in torch.split(images, BLOCK):
@@ -230,7 +237,7 @@ def _moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
         values = block.double().div_(255) - mean.view(-1, 1, 1)
         square += values.square_().sum(dim=(0, 2, 3))
     std = (square / (images.numel() / images.shape[1])).sqrt()
-    # A channel without contrast has nothing to be scaled.
+    # A constant channel is not scaled.
     std = torch.where(std > 1e-8, std, torch.ones_like(std))
     return tuple(mean.tolist()), tuple(std.tolist())
 

@@ -1,4 +1,4 @@
-"""Which samples are meant: by share, by id, by class, by rule."""
+"""Selecting samples: by fraction, by id, by class, by rule."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from qunlearn.errors import UserError, unknown
 
 
 def check_share(share: float, purpose: str) -> None:
-    """Refuse a share that is not between 0 and 1."""
+    """Raise unless a fraction lies between 0 and 1."""
     if not 0 < share < 1:  # NaN fails this too
-        raise UserError(f"The share to {purpose} is {share}; choose one between 0 and 1.")
+        raise UserError(f"The fraction to {purpose} is {share}; choose one between 0 and 1.")
 
 
 def draw_held_out(data: ImageData, share: float, seed: int, test: bool = False) -> Tensor:
-    """Draw this share of each class's training samples, or of its `test` samples."""
+    """Draw this fraction of each class's training samples, or of its `test` samples."""
     check_share(share, "hold out")
     drawn: list[int] = []
-    among = data.is_test if test else ~data.is_test
-    for label, rows in by_class(among.nonzero().flatten().tolist(), data.labels).items():
+    candidates = data.is_test if test else ~data.is_test
+    for label, rows in by_class(candidates.nonzero().flatten().tolist(), data.labels).items():
         order = shuffled([data.ids[row] for row in rows], "held-out", seed, label)
-        # At least one of each class, or unseen data of that class has no example; but never all.
+        # At least one per class, as an example of unseen data, but never all.
         size = min(max(round(share * len(rows)), 1), len(rows) - 1)
         drawn += [rows[position] for position in order[:size]]
     return torch.tensor(sorted(drawn), dtype=torch.int64)
 
 
 def check_texts(ids: Sequence[str], argument: str) -> None:
-    """Refuse a list of ids that is none."""
+    """Raise unless the ids are a list of strings."""
     if isinstance(ids, str):
-        raise UserError(f"{argument} is the text {ids!r}; give a list of ids, such as [{ids!r}].")
+        raise UserError(f"{argument} is a string, {ids!r}; give a list of ids, such as [{ids!r}].")
     for name in ids:
         if not isinstance(name, str):
             raise UserError(
-                f"The id {name!r} is not text; ids are text, such as 'train/42'. For positions, "
-                "use data.ids[position]."
+                f"The id {name!r} is not a string; ids are strings, such as 'train/42'. For "
+                "positions, use data.ids[position]."
             )
 
 
 def resolve(data: ImageData, ids: Sequence[str], argument: str) -> Tensor:
-    """Where the listed samples are, in the order of the list; each is to be listed once."""
+    """The indices of the listed samples, in the order of the list; repeated ids are an error."""
     check_texts(ids, argument)
     repeated = first_repeated(ids)
     if repeated is not None:
@@ -57,34 +57,34 @@ def resolve(data: ImageData, ids: Sequence[str], argument: str) -> Tensor:
 USABLE = "usable"
 TWICE, FORGOTTEN, RETIRED = "listed twice", "already forgotten", "already retired"
 UNUSED, UNKNOWN = "in no part of the split", "unknown"
-"""What an entry in a list of ids can be."""
+"""States of an entry in a list of ids."""
 
 NAMED = 10
-"""How many ids are named of each kind that cannot be used."""
+"""Maximum number of unusable ids of each kind that a message names."""
 
 
 def sort_out(
     data: ImageData, ids: Sequence[str], states: Mapping[str, str]
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """The ids that can be asked for, each once, and the other entries by what is wrong with them.
+    """Separate the usable ids, each once, from the others, grouped by what is wrong.
 
     Args:
         data: The data set.
-        ids: The list.
+        ids: The list of ids.
         states: For each sample of the split `USABLE`, `FORGOTTEN` or `RETIRED`.
     """
     check_texts(ids, "ids")
     seen: set[str] = set()
-    found: dict[str, list[str]] = {USABLE: []}
+    by_state: dict[str, list[str]] = {USABLE: []}
     for name in ids:
         state = states.get(name, UNUSED if name in data else UNKNOWN)
-        found.setdefault(TWICE if name in seen else state, []).append(name)
+        by_state.setdefault(TWICE if name in seen else state, []).append(name)
         seen.add(name)
-    return found.pop(USABLE), found
+    return by_state.pop(USABLE), by_state
 
 
 def unusable(data: ImageData, faults: Mapping[str, Sequence[str]], total: int) -> UserError:
-    """The error for a list in which some entries cannot be used: how many, and the first ones."""
+    """The error for unusable ids in a list: how many of each kind, and the first ones."""
     kinds = [
         f"{len(faults[kind]):,} {kind} ({', '.join(map(repr, faults[kind][:NAMED]))}"
         f"{', ...' if len(faults[kind]) > NAMED else ''})"
@@ -94,13 +94,13 @@ def unusable(data: ImageData, faults: Mapping[str, Sequence[str]], total: int) -
     hint = f": {data.hint(faults[UNKNOWN][0])}" if UNKNOWN in faults else "."
     return UserError(
         f"Of the {total:,} ids, {sum(map(len, faults.values())):,} cannot be used: "
-        f"{'; '.join(kinds)}{hint} Nothing was done; correct the list, or leave these ids out with "
+        f"{'; '.join(kinds)}{hint} Nothing was changed; correct the list, or skip these ids with "
         "--skip-unusable (in Python: skip_unusable=True)."
     )
 
 
 def class_number(data: ImageData, name: int | str) -> int:
-    """The number of a class that is given by number or name."""
+    """The number of a class, from its number or name."""
     if isinstance(name, str) and name in data.classes:
         return data.classes.index(name)
     plain = isinstance(name, (int, str)) and not isinstance(name, bool)
@@ -117,7 +117,7 @@ def class_number(data: ImageData, name: int | str) -> int:
 
 
 def matching(data: ImageData, rule: str, rows: Tensor) -> list[int]:
-    """Those of the rows that a rule on metadata, or on the sample's `class`, names."""
+    """The rows that match a rule on metadata, or on the sample's `class`."""
     parsed = parse_rule(rule)
     used = parsed.columns()
     columns = dict(data.metadata)
@@ -126,8 +126,8 @@ def matching(data: ImageData, rule: str, rows: Tensor) -> list[int]:
     for column in sorted(used - columns.keys()):
         if not data.metadata:
             raise UserError(
-                f"The rule {rule!r} speaks of {column!r}, but no metadata is known; join a CSV "
-                "file with --metadata FILE or data.join(FILE)."
+                f"The rule {rule!r} uses the column {column!r}, but there is no metadata; join a "
+                "CSV file with --metadata FILE or data.join(FILE)."
             )
         raise unknown("metadata column", column, columns)
     for comparison in parsed.comparisons():
@@ -140,7 +140,7 @@ def matching(data: ImageData, rule: str, rows: Tensor) -> list[int]:
 
 
 def _refuse_mixed_order(comparison: Comparison, cells: Sequence[str]) -> None:
-    """Numbers and texts have no order among each other: `user < front` would mean nothing."""
+    """Raise if numbers are ordered against text, which is undefined: `user < front`."""
     known = [cell for cell in cells if cell]
     numeric = all(as_number(cell) is not None for cell in known)
     text = isinstance(comparison.value, str)

@@ -1,4 +1,4 @@
-"""What a data set is: images as one tensor, labels, stable ids, and what belongs to them."""
+"""`ImageData`: images as one tensor, with labels, stable ids and metadata."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from qunlearn.errors import UserError, others
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What may happen to a training image.
+    """Random augmentation of training images.
 
     Attributes:
-        crop: Pixels of zero padding on each side, before a random crop back to size.
-        flip: Whether half of the images are mirrored left to right.
+        crop: Pixels of zero padding on each side, before a random crop to the original size.
+        flip: Whether to flip horizontally with probability 0.5.
     """
 
     crop: int = 0
@@ -40,22 +40,22 @@ class Augmentation:
 class ImageData:
     """A labelled set of images, the official test part included.
 
-    Parts of a split are index tensors into it. The tensors are never written to.
+    Parts of a split are index tensors into it. The tensors are never modified.
 
     Attributes:
-        name: What the set is called in manifests and reports.
+        name: Name of the data set in manifests and reports.
         images: N×C×H×W, uint8 or float32; in memory or mapped from disk.
         labels: N class numbers, int64.
-        ids: A stable, unique name per sample, such as "train/42".
-        is_test: N booleans: belongs to the official test part.
-        classes: The class names; the label counts into them.
-        mean: Per channel, for normalising; of uint8 images in units of [0, 1].
-        std: Per channel, likewise.
-        augmentation: What the source advises for training.
+        ids: A stable, unique id per sample, such as "train/42".
+        is_test: N booleans: whether a sample belongs to the official test part.
+        classes: The class names, indexed by label.
+        mean: Per channel, for normalisation; for uint8 images in units of [0, 1].
+        std: Per channel, in the same units.
+        augmentation: The recommended augmentation for training.
         metadata: Further columns of text, each aligned with `ids`.
-        source: What `load_dataset` was called with, so that a saved run can name its data; empty
-            for data that were made in Python.
-        left_out: The ids of training samples that are in the set but not in this subset of it.
+        source: The arguments of `load_dataset`, so that a saved run can name its data; empty for
+            data made in Python.
+        left_out: The ids of training samples that a subset leaves out.
 
     >>> data = ImageData("two", torch.zeros(2, 1, 4, 4), torch.tensor([0, 1]),
     ...                  ("train/0", "test/0"), torch.tensor([False, True]), ("cat", "dog"),
@@ -91,10 +91,14 @@ class ImageData:
         columns |= {f"the column {name!r}": len(cells) for name, cells in self.metadata.items()}
         for name, length in columns.items():
             if length != count:
-                raise UserError(f"There are {count} ids but {length} entries in {name}.")
+                raise UserError(
+                    f"There are {count} ids but {length} entries in {name}; give one for each."
+                )
         for name, moments in {"mean": self.mean, "std": self.std}.items():
             if len(moments) != self.channels:
-                raise UserError(f"There are {self.channels} channels but {name} has {moments}.")
+                raise UserError(
+                    f"{name} = {moments} does not match the {self.channels} channels; give as many."
+                )
         if min(self.std) <= 0:
             raise UserError(f"The std {self.std} must be positive in every channel.")
         check_names([self.name], "data set's name", "rename it")
@@ -102,7 +106,7 @@ class ImageData:
         check_names(self.classes, "class name", "rename the class")
         check_names(list(self.metadata), "column name", "rename the column")
         for cells in self.metadata.values():
-            check_names(cells, "cell", "mend the metadata", lines=True)
+            check_names(cells, "cell", "correct the metadata", lines=True)
         if len(self._positions) != count:
             raise UserError(f"The id {first_repeated(self.ids)!r} occurs twice; ids are unique.")
         if len(set(self.classes)) != len(self.classes):
@@ -126,12 +130,12 @@ class ImageData:
 
     @property
     def num_classes(self) -> int:
-        """How many classes the labels count."""
+        """Number of classes."""
         return len(self.classes)
 
     @property
     def channels(self) -> int:
-        """How many channels an image has."""
+        """Number of channels of an image."""
         return self.images.shape[1]
 
     @property
@@ -140,7 +144,7 @@ class ImageData:
         return self.images.shape[2], self.images.shape[3]
 
     def index_of(self, ids: Iterable[str]) -> Tensor:
-        """Where the samples of these ids are; an id that is not in the set is a `UserError`."""
+        """The indices of the samples with these ids; an unknown id is a `UserError`."""
         rows = [(name, self._positions.get(name, -1)) for name in ids]
         missing = [name for name, row in rows if row < 0]
         if missing:
@@ -151,20 +155,20 @@ class ImageData:
         return id in self._positions
 
     def subset(self, n: int, seed: int = 0) -> ImageData:
-        """Keep n training samples, equally many of each class, and the whole test part.
+        """Select n training samples, equally many of each class, and the complete test part.
 
-        A class that has too few gives all, and the others make up for it. The samples are copied
-        into memory.
+        A class with too few samples contributes all of them, and the others make up the rest. The
+        samples are copied into memory.
 
         Args:
-            n: How many training samples to keep.
-            seed: Which ones; the same seed always names the same samples.
+            n: Number of training samples.
+            seed: Determines which samples are drawn.
         """
-        kept = self.take(subset_rows(self.name, self.labels, self.ids, self.is_test, n, seed))
-        return dataclasses.replace(kept, left_out=self.left_out | {*self.ids} - {*kept.ids})
+        subset = self.take(subset_rows(self.name, self.labels, self.ids, self.is_test, n, seed))
+        return dataclasses.replace(subset, left_out=self.left_out | {*self.ids} - {*subset.ids})
 
     def take(self, index: Tensor) -> ImageData:
-        """Only these samples, in this order, copied into memory."""
+        """Select samples by index, in this order, copied into memory."""
         rows = index.tolist()
         return dataclasses.replace(
             self,
@@ -179,8 +183,8 @@ class ImageData:
     def join(self, csv_path: Path | str, erased: Container[str] = ()) -> ImageData:
         """Add the columns of a CSV file, matched by its column `id`.
 
-        Samples that the file does not name have empty cells. The file may still name those that
-        were `erased`; any other that is not in the set is a `UserError`.
+        Samples without a row have empty cells. The file may still list samples that were `erased`;
+        any other unknown id is a `UserError`.
         """
         columns, rows = read_metadata(Path(csv_path))
         for column in columns:
@@ -190,7 +194,7 @@ class ImageData:
                     f"{str(csv_path)!r}."
                 )
         known = (name for name in rows if name not in erased and name not in self.left_out)
-        self.index_of(known)  # an unknown id is refused here
+        self.index_of(known)  # raises for an unknown id
         blank = ("",) * len(columns)
         cells = [rows.get(name, blank) for name in self.ids]
         joined = {column: tuple(row[k] for row in cells) for k, column in enumerate(columns)}
@@ -198,20 +202,20 @@ class ImageData:
 
     def hashes(self, indices: Tensor | Sequence[int]) -> list[str]:
         """A fingerprint of each sample: shape, type, pixels and label, as 32 hex digits."""
-        wanted = indices.tolist() if isinstance(indices, Tensor) else list(indices)
+        rows = indices.tolist() if isinstance(indices, Tensor) else list(indices)
         pixels, labels, known = self.images.numpy(), self.labels.tolist(), self._fingerprints
         head = f"{pixels.dtype}{pixels.shape[1:]}"
-        for row in wanted:
+        for row in rows:
             if row not in known:
                 digest = hashlib.blake2b(f"{head}{labels[row]}|".encode(), digest_size=16)
                 digest.update(pixels[row].tobytes())
                 known[row] = digest.hexdigest()
-        return [known[row] for row in wanted]
+        return [known[row] for row in rows]
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Images of this set as the network sees them: float32, mean 0 and std 1 per channel."""
+        """Normalise images of this set for the network: float32, mean 0 and std 1 per channel."""
         scale, shift = self.affine
-        # In place, but never on the images that came in, which `to` hands on if they are floats.
+        # In place on a copy, because `to` alone returns float images themselves.
         return images.to(torch.float32, copy=True).mul_(scale).add_(shift)
 
     @cached_property
@@ -224,14 +228,14 @@ class ImageData:
 
     @cached_property
     def affine(self) -> tuple[Tensor, Tensor]:
-        """Factor and summand for each channel, which normalise images as they are stored."""
+        """Scale and shift of each channel that normalise the stored images."""
         mean, std = (torch.tensor(moment).view(-1, 1, 1) for moment in (self.mean, self.std))
         unit = 255.0 if self.images.dtype == torch.uint8 else 1.0
         return 1 / (std * unit), -mean / std
 
     def hint(self, name: str) -> str:
-        """What may be meant by an id that is not in the set."""
-        # Only the part's name is ever guessed: another sample's id must not be offered to forget.
+        """A suggestion for an unknown id."""
+        # Only the prefix is guessed: never suggest another sample's id in a request to forget.
         guesses = [f"train/{name}", f"test/{name}"]
         near = [guess for guess in guesses if guess in self._positions]
         return f"did you mean {near[0]!r}?" if near else _example(self.ids)
@@ -245,7 +249,7 @@ class ImageData:
 def subset_rows(
     name: str, labels: Tensor, ids: Sequence[str], is_test: Tensor, n: int, seed: int
 ) -> Tensor:
-    """Where the samples of a subset are, in ascending order; see `ImageData.subset`."""
+    """The indices of a subset, in ascending order; see `ImageData.subset`."""
     train = (~is_test).nonzero().flatten().tolist()
     groups = by_class(train, labels)
     if not len(groups) <= n <= len(train):
@@ -254,11 +258,11 @@ def subset_rows(
             f"{len(groups)} (one per class) to {len(train)} (all training samples)."
         )
     sizes = _fill(n, [len(group) for group in groups.values()])
-    kept = is_test.nonzero().flatten().tolist()
+    rows = is_test.nonzero().flatten().tolist()
     for (label, group), size in zip(groups.items(), sizes, strict=True):
         order = shuffled([ids[index] for index in group], "subset", seed, label)
-        kept += [group[position] for position in order[:size]]
-    return torch.tensor(sorted(kept))
+        rows += [group[position] for position in order[:size]]
+    return torch.tensor(sorted(rows))
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
@@ -276,7 +280,7 @@ def first_repeated(names: Iterable[str]) -> str | None:
 
 
 def _numbers(values: Sequence[float]) -> str:
-    """One number if all channels have the same, or else each.
+    """One number if all channels agree, otherwise one per channel.
 
     >>> _numbers((0.5, 0.5)), _numbers((0.5, 0.25))
     ('0.5', '0.5 0.25')
@@ -302,7 +306,7 @@ def by_class(rows: Iterable[int], labels: Tensor) -> dict[int, list[int]]:
 def _fill(total: int, room: list[int]) -> list[int]:
     """Divide `total` as equally as the room in each group allows."""
     sizes = [0] * len(room)
-    # The smallest group first: what it cannot take is shared by those that come after.
+    # The smallest group first: the later ones share what it cannot take.
     by_room = sorted(range(len(room)), key=lambda group: (room[group], group))
     for done, group in enumerate(by_room):
         sizes[group] = min(room[group], (total - sum(sizes)) // (len(room) - done))

@@ -1,4 +1,4 @@
-"""Chance that can be repeated: generators and draws that follow from names and numbers alone."""
+"""Reproducible randomness: generators and permutations determined by a key."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 
 def generator(*key: int | str) -> np.random.Generator:
-    """A random generator of its own for every key.
+    """An independent random generator for every key.
 
-    The key is hashed as a whole, so that neighbouring keys such as (seed 1, epoch 2) and
-    (seed 2, epoch 1) have nothing in common, which sums of seeds do not give.
+    The complete key is hashed, so that keys such as (seed 1, epoch 2) and (seed 2, epoch 1) are
+    independent; sums of seeds would collide.
 
     >>> int(generator("order", 0, 1).integers(1000)) == int(generator("order", 0, 1).integers(1000))
     True
@@ -21,10 +21,10 @@ def generator(*key: int | str) -> np.random.Generator:
 
 
 def shuffled(ids: Sequence[str], *key: int | str) -> list[int]:
-    """The positions of `ids` in an order that follows from the key and each id alone.
+    """A random permutation of `ids`, as positions, determined by the key and each id.
 
-    Taking the first k is a draw without replacement. Because each id has its own place, the draw
-    does not depend on how the set is sorted, and removing samples leaves the others in order.
+    Taking the first k is a draw without replacement. Each id is sorted by its own hash, so the
+    draw does not depend on the order of the ids, and removing samples leaves the others in order.
 
     >>> shuffled(["a", "b", "c"], "example", 1)
     [2, 0, 1]

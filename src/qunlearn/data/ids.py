@@ -1,4 +1,4 @@
-"""Lists of sample ids, from a file that a person or a program wrote."""
+"""Reading lists of sample ids from CSV, JSON or text files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMN = "id"
 
 
 def read_ids(path: Path | str, column: str | None = None) -> list[str]:
-    r"""Read sample ids from a CSV, JSON or text file, told apart by the ending of its name.
+    r"""Read sample ids from a CSV, JSON or text file, distinguished by its suffix.
 
     CSV (also .tsv, or any file with tabs, or when a column is named): the column `id`, or the only
     column there is; separated by commas, semicolons, tabs or bars. JSON: a list of ids, or
@@ -39,7 +39,7 @@ def read_ids(path: Path | str, column: str | None = None) -> list[str]:
     if ending == ".json":
         if column is not None:
             raise UserError(
-                f"The file {str(path)!r} has no columns, for it is JSON; leave out --column."
+                f"The file {str(path)!r} is JSON and has no columns; leave out --column."
             )
         ids = _from_json(path)
     elif column is not None or ending in (".csv", ".tsv"):
@@ -50,7 +50,7 @@ def read_ids(path: Path | str, column: str | None = None) -> list[str]:
         ids = _from_table(path, None) if "\t" in text.strip() else _from_lines(text)
     if not ids:
         raise UserError(f"The file {str(path)!r} lists no ids; put one on each line.")
-    check_names(ids, "id", f"mend the list {str(path)!r}")
+    check_names(ids, "id", f"correct the list {str(path)!r}")
     return ids
 
 
@@ -67,8 +67,8 @@ def _from_table(path: Path, column: str | None) -> list[str]:
     if at is None and (column is not None or len(header) > 1):
         columns = ", ".join(map(repr, header[:10]))
         raise UserError(
-            f"The file {str(path)!r} has no column {column or COLUMN!r} but {columns}; name the "
-            f"column of sample ids with --column NAME, or call it {COLUMN!r}."
+            f"The file {str(path)!r} has the columns {columns} but no {column or COLUMN!r}; name "
+            f"the column of sample ids with --column NAME, or call it {COLUMN!r}."
         )
     if at is None:
         return [row[0] for row in rows]
@@ -85,11 +85,11 @@ def _from_json(path: Path) -> list[str]:
     value = read(path, parse_json, "JSON", decoded)
     ids = value.get("ids") if isinstance(value, dict) else value
     if not isinstance(ids, list):
-        raise UserError(f'The file {str(path)!r} must hold a list of ids, or {{"ids": [...]}}.')
+        raise UserError(f'The file {str(path)!r} must contain a list of ids, or {{"ids": [...]}}.')
     for entry in ids:
         if not isinstance(entry, str):
             raise UserError(
-                f"The id {json.dumps(entry)} in {str(path)!r} is not text; ids are text, such as "
-                '"train/42".'
+                f"The id {json.dumps(entry)} in {str(path)!r} is not a string; ids are strings, "
+                'such as "train/42".'
             )
     return ids

@@ -1,4 +1,4 @@
-"""A data set by its name or its path."""
+"""Loading a data set by its name or path."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def load_dataset(
         name_or_path: A known name (`digits`, `cifar10`, ...), or the path of a folder of images or
             of an `.npz` file.
         data_dir: The folder that has the files of a named data set.
-        subset: Keep only this many training samples, equally many of each class.
-        subset_seed: Which ones.
-        download: Fetch missing files from their official address.
+        subset: Use only this many training samples, equally many of each class.
+        subset_seed: Determines which samples the subset has.
+        download: Download missing files from their official address.
         metadata: A CSV file with a column `id`, joined to the samples.
-        cache_dir: Where downloads without a `data_dir`, and images that exceed the memory budget
-            once decoded, are kept; by default `qunlearn` in the user's cache folder.
+        cache_dir: Folder for downloads without a `data_dir`, and for decoded images that exceed
+            the memory budget; by default `qunlearn` in the user's cache folder.
         memory_budget: Decoded bytes up to which the images are held in memory; larger sets are
             mapped from a cache that is written once.
         image_size: Resize the images of a folder to this many pixels; otherwise all must agree.
@@ -49,7 +49,7 @@ def load_dataset(
     """
     if image_size is not None and (name_or_path in sources and name_or_path != "folder"):
         raise UserError(f"{name_or_path!r} has images of one size; --image-size is for folders.")
-    name, place = _which(str(name_or_path), None if data_dir is None else Path(data_dir))
+    name, place = _locate(str(name_or_path), None if data_dir is None else Path(data_dir))
     options = SourceOptions(
         data_dir=place,
         cache_dir=default_cache_dir() if cache_dir is None else Path(cache_dir),
@@ -63,16 +63,16 @@ def load_dataset(
     data = sources[name](options)
     if metadata is not None:
         data = data.join(metadata)
-    if subset not in (None, int((~data.is_test).sum())):  # the source has not seen to it
+    if subset not in (None, int((~data.is_test).sum())):  # the source did not apply it
         data = data.subset(subset, subset_seed)
-    asked = {"dataset": name_or_path, "data_dir": data_dir, "subset": subset}
-    asked |= {"split_seed": subset_seed, "image_size": image_size, "metadata": metadata}
-    asked |= {"cache_dir": cache_dir}
-    return replace(data, source={k: v for k, v in asked.items() if v is not None})
+    arguments = {"dataset": name_or_path, "data_dir": data_dir, "subset": subset}
+    arguments |= {"split_seed": subset_seed, "image_size": image_size, "metadata": metadata}
+    arguments |= {"cache_dir": cache_dir}
+    return replace(data, source={k: v for k, v in arguments.items() if v is not None})
 
 
-def _which(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
-    """The source, and the place that it is to look at."""
+def _locate(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
+    """The name of the source, and the path of its data."""
     if name in sources:
         return name, data_dir
     path = Path(name)

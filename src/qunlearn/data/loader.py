@@ -1,4 +1,4 @@
-"""Batches, such that any step of any epoch can be repeated alone."""
+"""A batch loader with random access: any step of any epoch can be reproduced alone."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from qunlearn.errors import UserError
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step sees.
+    """The samples of one step.
 
     Attributes:
         images: Normalised, float32.
         labels: Class numbers.
-        index: Where the samples are in the data set.
+        index: Indices of the samples in the data set.
     """
 
     images: Tensor
@@ -31,24 +31,24 @@ class Batch:
 
 
 class Loader:
-    """Cuts a part of a data set into batches.
+    """Divides a part of a data set into batches.
 
-    The order follows from seed and epoch, the augmentation from seed, epoch and step. An epoch is
-    cut into batches as equal as possible, so that none is smaller than half of `batch_size` (if
-    there are so many samples): BatchNorm fails on a single one. With several processes, the random
-    numbers are those of the whole batch and each process takes its slice: together they see exactly
-    what one process would.
+    Seed and epoch determine the order; seed, epoch and step the augmentation. The batches of an
+    epoch are as equal as possible, so that none is smaller than half of `batch_size` (if there are
+    enough samples): BatchNorm fails on a single one. With several processes, random numbers are
+    drawn for the global batch and each process takes its slice: together they see exactly what one
+    process would.
 
     Args:
         data: The data set.
-        index: The part of it to go through.
-        batch_size: The largest batch, over all processes together.
+        index: Indices of the samples to load.
+        batch_size: Maximum size of the global batch, over all processes.
         seed: Determines order and augmentation.
-        augment: Whether to augment as `data.augmentation` says.
-        shuffle: Whether to shuffle every epoch anew; otherwise in the order of `index`.
-        stream: Loaders with one seed but different streams draw independently of each other.
-        rank: Which process this is.
-        world: How many processes there are.
+        augment: Whether to apply `data.augmentation`.
+        shuffle: Whether to shuffle in every epoch; otherwise in the order of `index`.
+        stream: Loaders with the same seed but different streams draw independently.
+        rank: Rank of this process.
+        world: Number of processes.
 
     >>> from qunlearn.data import load_dataset
     >>> digits = load_dataset("digits")
@@ -73,7 +73,7 @@ class Loader:
         if batch_size < 1:
             raise UserError(f"The batch size is {batch_size}; choose a positive number.")
         if not 0 <= rank < world:
-            raise UserError(f"Rank {rank} is not among {world} processes.")
+            raise UserError(f"The rank is {rank} of {world} processes; choose 0 to {world - 1}.")
         self.data = data
         self.index = index
         self.augment = augment and data.augmentation != Augmentation()
@@ -94,7 +94,7 @@ class Loader:
         return self._steps
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """The batch of one step, without going through those before it."""
+        """The batch of one step, without loading the previous ones."""
         start, end = self._span(step)
         size = end - start
         mine = slice(self.rank * size // self.world, (self.rank + 1) * size // self.world)
@@ -106,13 +106,13 @@ class Loader:
         return Batch(self.data.normalise(images), self.data.labels[rows], rows)
 
     def size(self, step: int) -> int:
-        """How many samples a step has, over all processes together."""
+        """Number of samples of a step, over all processes."""
         start, end = self._span(step)
         return end - start
 
     @property
     def smallest_share(self) -> int:
-        """The fewest samples that a process gets in any step."""
+        """Minimum number of samples per process and step."""
         # Batches are as equal as possible: the smallest is the mean size, rounded down.
         return len(self.index) // self._steps // self.world if self._steps else 0
 
@@ -137,23 +137,23 @@ class Loader:
 
 
 def _draw(augmentation: Augmentation, size: int, *key: int | str) -> tuple[Tensor, Tensor, Tensor]:
-    """Each image's crop offset (down, right) and whether it is mirrored."""
-    chance = generator("augmentation", *key)
-    offsets = torch.from_numpy(chance.integers(0, 2 * augmentation.crop + 1, size=(2, size)))
-    flips = torch.from_numpy(chance.random(size) < 0.5) & augmentation.flip
+    """Draw the crop offset (down, right) of each image, and whether it is flipped."""
+    rng = generator("augmentation", *key)
+    offsets = torch.from_numpy(rng.integers(0, 2 * augmentation.crop + 1, size=(2, size)))
+    flips = torch.from_numpy(rng.random(size) < 0.5) & augmentation.flip
     return offsets[0], offsets[1], flips
 
 
 def _apply(images: Tensor, crop: int, down: Tensor, right: Tensor, flips: Tensor) -> Tensor:
-    """Crop and mirror; `images` may be overwritten."""
+    """Crop and flip; `images` may be overwritten."""
     if crop:
         height, width = images.shape[2:]
-        # Every window of the padded images as a view; indexing copies one window per image. numpy
-        # copies rows of pixels here where torch would gather pixel by pixel.
+        # A view of all windows of the padded images; indexing copies one window per image. numpy
+        # copies rows of pixels here, where torch would gather pixel by pixel.
         windows = np.lib.stride_tricks.sliding_window_view(
             pad(images, (crop, crop, crop, crop)).numpy(), (height, width), axis=(2, 3)
         )
         images = torch.from_numpy(windows[np.arange(len(images)), :, down.numpy(), right.numpy()])
-    mirrored = flips.nonzero().flatten()
-    images.numpy()[mirrored.numpy()] = images.index_select(0, mirrored).flip(-1).numpy()
+    flipped = flips.nonzero().flatten()
+    images.numpy()[flipped.numpy()] = images.index_select(0, flipped).flip(-1).numpy()
     return images

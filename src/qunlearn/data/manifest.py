@@ -1,4 +1,4 @@
-"""The split as text: ids and a fingerprint per sample, checked when it is read."""
+"""The split manifest as JSON: the id and fingerprint of every sample, validated on reading."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from qunlearn.errors import UserError
 from qunlearn.store.limits import parse_json
 
 OLDEST, NEWEST = 1, 2
-"""The formats that are read. The older one is written while it can hold the split: one split has
-one text, and its digest does not depend on the version of qunlearn. 2: samples can be retired."""
+"""The supported formats. Format 2 adds retired samples. The older one is written where possible, so
+that the digest of a split does not depend on the version of qunlearn."""
 KINDS = ("random", "class", "ids", "where")
 
 
@@ -27,10 +27,10 @@ class Request:
     """One request to forget.
 
     Attributes:
-        kind: How it was put: random, class, ids or where.
-        detail: What was asked, such as {"fraction": 0.1, "seed": 0}.
-        ids: The trained samples, which are to be forgotten, in alphabetical order.
-        retired: The held-out and test samples, which are no longer used, likewise.
+        kind: How samples were selected: random, class, ids or where.
+        detail: The parameters, such as {"fraction": 0.1, "seed": 0}.
+        ids: The training samples to forget, in alphabetical order.
+        retired: The held-out and test samples to retire, in alphabetical order.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the text holds; the parts map ids to fingerprints, also of samples retired since."""
+    """The content of a manifest; the parts map ids to fingerprints, including retired samples."""
 
     dataset: str
     seed: int
@@ -55,7 +55,7 @@ class Manifest:
 
     @property
     def forgotten(self) -> frozenset[str]:
-        """The ids of all samples that were asked to be forgotten."""
+        """The ids of all samples in requests to forget."""
         return frozenset(name for request in self.requests for name in request.ids)
 
     @property
@@ -65,9 +65,9 @@ class Manifest:
 
     @property
     def retained(self) -> dict[str, str]:
-        """The trained samples that are not to be forgotten, with their fingerprints."""
-        gone = self.forgotten
-        return {name: mark for name, mark in self.train.items() if name not in gone}
+        """The fingerprints of the training samples that are not forgotten, by id."""
+        forgotten = self.forgotten
+        return {name: value for name, value in self.train.items() if name not in forgotten}
 
     @property
     def names(self) -> frozenset[str]:
@@ -76,7 +76,7 @@ class Manifest:
 
 
 def dump(manifest: Manifest) -> str:
-    """The manifest as canonical JSON: one split has one text."""
+    """Serialise a manifest as canonical JSON: equal splits give equal text."""
     value = {
         "format": NEWEST if manifest.retired else OLDEST,
         "dataset": manifest.dataset,
@@ -100,7 +100,7 @@ def dump(manifest: Manifest) -> str:
 
 
 def parse(text: str) -> Manifest:
-    """Read the text; whatever is wrong with it is said in one sentence."""
+    """Parse and validate a manifest; an invalid one is a `UserError`."""
     try:
         value = parse_json(text, object_pairs_hook=_once)
     except UserError:
@@ -112,8 +112,8 @@ def parse(text: str) -> Manifest:
     _check(isinstance(version, int), "it has no format version")
     if version > NEWEST:
         raise UserError(
-            f"The split manifest has format {version}, made by a newer qunlearn; this one reads "
-            f"formats {OLDEST} to {NEWEST}: upgrade qunlearn."
+            f"The split manifest has format {version}; this version of qunlearn reads formats "
+            f"{OLDEST} to {NEWEST}; upgrade qunlearn."
         )
     _check(version >= OLDEST, f"format {version} does not exist")
     _check(isinstance(value.get("dataset"), str), "'dataset' is not a name")
@@ -131,11 +131,13 @@ def parse(text: str) -> Manifest:
     unseen = held_out.keys() | test.keys()
     requests = tuple(_request(entry, train, unseen) for entry in value["requests"])
     named = [name for request in requests for name in request.ids]
-    _check(len(named) == len(set(named)), "a sample is asked to be forgotten twice")
+    _check(len(named) == len(set(named)), "a sample is to be forgotten twice")
     _check(len(named) < len(train), "nothing is retained")
-    gone = [name for request in requests for name in request.retired]
-    _check(len(gone) == len(set(gone)), "a sample is retired twice")
-    _check(version == (NEWEST if gone else OLDEST), f"it is not written as format {version} is")
+    retired = [name for request in requests for name in request.retired]
+    _check(len(retired) == len(set(retired)), "a sample is retired twice")
+    _check(
+        version == (NEWEST if retired else OLDEST), f"its content does not match format {version}"
+    )
     return Manifest(
         dataset=value["dataset"],
         seed=value["seed"],
@@ -152,14 +154,14 @@ def parse(text: str) -> Manifest:
 def align(manifest: Manifest, data: ImageData) -> ImageData:
     """The data with the manifest's name, class numbers and normalisation.
 
-    A class that was forgotten and erased is missing from the data, and the numbers of those after
-    it would have shifted: classes are matched by name.
+    Classes are matched by name: if a forgotten class was erased from the data, the numbers of later
+    classes have shifted.
     """
     numbers = {name: number for number, name in enumerate(manifest.classes)}
-    strange = [name for name in data.classes if name not in numbers]
-    if strange:
+    unknown = [name for name in data.classes if name not in numbers]
+    if unknown:
         raise another(
-            manifest, data.name, f"it has a class {strange[0]!r} that is not in the split"
+            manifest, data.name, f"it has a class {unknown[0]!r} that is not in the split"
         )
     if len(manifest.mean) != data.channels:
         raise another(
@@ -184,38 +186,36 @@ def align(manifest: Manifest, data: ImageData) -> ImageData:
 def find(
     manifest: Manifest, data: ImageData, *parts: Mapping[str, str], called: str
 ) -> tuple[Tensor, ...]:
-    """For each part the ascending indices of its samples, each compared with its fingerprint.
+    """The ascending indices of each part's samples, after verifying their fingerprints.
 
-    The data is aligned with the manifest; `called` is its own name.
+    `data` is aligned with the manifest; `called` is its original name.
     """
-    wanted = {name: mark for part in parts for name, mark in part.items()}
-    missing = [name for name in wanted if name not in data]
-    present = [name for name in wanted if name in data]
-    marks = zip(present, data.hashes(data.index_of(present)), strict=True)
-    changed = [name for name, mark in marks if mark != wanted[name]]
+    expected = {name: value for part in parts for name, value in part.items()}
+    missing = [name for name in expected if name not in data]
+    present = [name for name in expected if name in data]
+    actual = zip(present, data.hashes(data.index_of(present)), strict=True)
+    changed = [name for name, fingerprint in actual if fingerprint != expected[name]]
     faults = {"missing": missing, "changed": changed}
-    counts = [f"{len(found):,} {kind} ({_some(found)})" for kind, found in faults.items() if found]
+    counts = [f"{len(names):,} {kind} ({_some(names)})" for kind, names in faults.items() if names]
     if counts:
         raise another(
-            manifest, called, f"of {len(wanted):,} samples that are used, {' and '.join(counts)}"
+            manifest, called, f"of {len(expected):,} samples that are used, {' and '.join(counts)}"
         )
     return tuple(data.index_of(part).sort().values for part in parts)
 
 
 def has_all(text: str, data: ImageData) -> bool:
-    """Whether the data has every sample of a manifest that may not be erased."""
+    """Whether the data has every sample of a manifest that is neither forgotten nor retired."""
     manifest = parse(text)
     return all(name in data for name in manifest.names - manifest.forgotten - manifest.retired)
 
 
 def another(manifest: Manifest, called: str, why: str) -> UserError:
-    """The error for data that is not what a split was made of."""
-    made_of = "the split was made of"
-    if called != manifest.dataset:
-        made_of = f"the split was made of, {manifest.dataset!r}"
+    """The error for data that does not match a split."""
+    original = "" if called == manifest.dataset else f", which was made of {manifest.dataset!r}"
     return UserError(
-        f"The data {called!r} is not what {made_of}: {why}. Restore it, or say with --data PATH "
-        "where the right data is; only samples that were forgotten or retired may be erased."
+        f"The data {called!r} does not match the split{original}: {why}. Restore the data, or name "
+        "the right data with --data PATH; only forgotten or retired samples may be erased."
     )
 
 
@@ -230,8 +230,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _check(right: bool, fault: str) -> None:
-    if not right:
+def _check(valid: bool, fault: str) -> None:
+    if not valid:
         raise UserError(f"The split manifest is not valid: {fault}.")
 
 

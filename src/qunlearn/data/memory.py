@@ -1,4 +1,4 @@
-"""How much memory there is, asked before it is taken."""
+"""Checks that data fits into memory before it is allocated."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 
 from qunlearn.errors import UserError
 
-SUSPICIOUS = 1 << 30  # unpacked bytes from which on a file that grows too much is refused
-GROWTH = 200  # times its size that a packed file of real images may grow
+SUSPICIOUS = 1 << 30  # minimum unpacked bytes at which the growth is checked
+GROWTH = 200  # maximum ratio of unpacked to packed size of real images
 
 
 def check_memory(needed: int, what: str, remedy: str) -> None:
-    """Refuse what cannot fit into the machine, before the attempt brings it down.
+    """Raise if data cannot fit into physical memory.
 
     Args:
-        needed: Bytes.
-        what: What needs them, as the subject of a sentence.
+        needed: Required bytes.
+        what: What needs them, as the subject of the message.
         remedy: What to do instead.
     """
     try:
         present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not every system tells
+    except (AttributeError, ValueError, OSError):  # unknown on some systems
         return
     if needed > present:
         raise UserError(
@@ -31,7 +31,7 @@ def check_memory(needed: int, what: str, remedy: str) -> None:
 
 
 def check_growth(needed: int, path: Path) -> None:
-    """Refuse a small file that unpacks to enormous arrays, whatever the machine could hold.
+    """Raise if a small file unpacks to huge arrays (a decompression bomb).
 
     Args:
         needed: Bytes of the arrays that it declares.
@@ -40,6 +40,6 @@ def check_growth(needed: int, path: Path) -> None:
     size = path.stat().st_size
     if needed > max(SUSPICIOUS, GROWTH * size):
         raise UserError(
-            f"The file {str(path)!r} of {size:,} bytes would unpack to {needed:,}, as images do "
-            "not; store the images as a folder of files if it is meant so."
+            f"The file {str(path)!r} of {size:,} bytes would unpack to {needed:,}, far more than "
+            "images do; if that is intended, store the images as a folder of files."
         )

@@ -1,4 +1,4 @@
-"""What is known about samples beyond pixels and label: a CSV file, matched by the column `id`."""
+"""Metadata of samples from a CSV file, matched by the column `id`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_metadata(path: Path) -> tuple[list[str], dict[str, tuple[str, ...]]]:
     header = table[0]
     check_names(header, "column name", f"rename the column of {str(path)!r}")
     for row in table[1:]:
-        check_names(row, "cell", f"mend {str(path)!r}", lines=True)
+        check_names(row, "cell", f"correct {str(path)!r}", lines=True)
     for column in header:
         if header.count(column) > 1:
             raise UserError(f"The column {column!r} occurs twice in {str(path)!r}; rename one.")

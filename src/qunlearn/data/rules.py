@@ -1,4 +1,4 @@
-"""Rules on metadata, such as `user == 42 and camera in [front, rear]`: read, never evaluated."""
+"""Rules on metadata, such as `user == 42 and camera in [front, rear]`; parsed without `eval`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
-DEPTH = 50  # parentheses within each other; far below what the interpreter's stack bears
+DEPTH = 50  # nested parentheses; far below Python's recursion limit
 _NUMBER = re.compile(r"[+-]?(\d{1,300}(\.\d{0,300})?|\.\d{1,300})([eE][+-]?\d{1,3})?")
 _TOKEN = re.compile(
     r"""\s*(?:(?P<sign>==|!=|<=|>=|[<>()\[\],])
@@ -31,14 +31,14 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Comparison:
-    """A column against a value; `in` is a chain of == joined by or."""
+    """A comparison of a column with a value; `in` becomes several == joined by `or`."""
 
     column: str
     sign: str
     value: str | Number
 
     def columns(self) -> frozenset[str]:
-        """The columns that it speaks of."""
+        """The columns that the rule uses."""
         return frozenset([self.column])
 
     def comparisons(self) -> list[Comparison]:
@@ -49,7 +49,7 @@ class Comparison:
         """Whether a sample with these cells is meant."""
         cell, value = row[self.column], self.value
         if isinstance(value, str):
-            # Nothing is known of an empty cell, so only a rule about emptiness speaks of it.
+            # An empty cell is unknown: only a comparison with "" matches it.
             return (cell != "" or value == "") and COMPARE[self.sign](cell, value)
         number = as_number(cell)
         if number is None:
@@ -65,7 +65,7 @@ class Joined:
     rules: tuple[Rule, ...]
 
     def columns(self) -> frozenset[str]:
-        """The columns that they speak of."""
+        """The columns that the rules use."""
         return frozenset().union(*(rule.columns() for rule in self.rules))
 
     def comparisons(self) -> list[Comparison]:
@@ -81,11 +81,11 @@ Rule = Comparison | Joined
 
 
 def parse_rule(text: str) -> Rule:
-    """Read a rule.
+    """Parse a rule.
 
     A rule is `column sign value` with the signs ==, !=, <, <=, > and >=, or `column in [a, b]`,
     joined by `and` and `or` (`and` binds closer) and parentheses. A bare number is compared as a
-    number, anything quoted and any other word as text; so dates like 2024-05-01 order rightly.
+    number, anything quoted and any other word as text, so dates like 2024-05-01 sort correctly.
     A sample whose cell is empty matches only a comparison with "".
 
     >>> rule = parse_rule("user == 42 and (camera in [front, rear] or year < 2020)")
@@ -94,7 +94,7 @@ def parse_rule(text: str) -> Rule:
     >>> rule.matches({"user": "42", "camera": "top", "year": ""})
     False
     """
-    return _Parser(text).whole()
+    return _Parser(text).parse()
 
 
 class _Parser:
@@ -104,7 +104,7 @@ class _Parser:
         self.at = 0
         self.depth = 0
 
-    def whole(self) -> Rule:
+    def parse(self) -> Rule:
         rule = self._either()
         if self._peek() is not None:
             raise self._wrong("'and', 'or' or the end")
@@ -126,7 +126,7 @@ class _Parser:
         if self._take("("):
             self.depth += 1
             if self.depth > DEPTH:
-                raise UserError(f"The rule has more than {DEPTH} parentheses in each other.")
+                raise UserError(f"The rule has more than {DEPTH} nested parentheses; simplify it.")
             rule = self._either()
             if not self._take(")"):
                 raise self._wrong("')'")
@@ -161,9 +161,9 @@ class _Parser:
         value = as_number(token[0]) if number else None
         return token[0] if value is None else value
 
-    def _take(self, wanted: str) -> bool:
+    def _take(self, text: str) -> bool:
         token = self._peek()
-        if token is None or token[1] == "quoted" or token[0] != wanted:
+        if token is None or token[1] == "quoted" or token[0] != text:
             return False
         self.at += 1
         return True
@@ -183,13 +183,13 @@ class _Parser:
             at = match.end()
         return tokens
 
-    def _wrong(self, wanted: str) -> UserError:
+    def _wrong(self, expected: str) -> UserError:
         token = self._peek()
-        found = "it ends" if token is None else f"there is {token[0]!r}"
+        actual = "the rule ends" if token is None else f"there is {token[0]!r}"
         place = len(self.text) if token is None else token[2]
         return UserError(
-            f"The rule {self.text!r} cannot be read: at position {place + 1}, {wanted} is expected "
-            f"but {found}; an example is: user == 42 and camera in [front, rear]."
+            f"The rule {self.text!r} cannot be read: at position {place + 1}, {expected} is "
+            f"expected but {actual}; an example is: user == 42 and camera in [front, rear]."
         )
 
 
@@ -197,8 +197,8 @@ _RESERVED = frozenset(["and", "or", "in"])
 
 
 def as_number(text: str) -> Number | None:
-    """The number that a cell or a bare word is, or None."""
+    """Parse a cell or a bare word as a number; None if it is not one."""
     if not _NUMBER.fullmatch(text):
         return None
-    # Whole numbers stay exact: account numbers may exceed what a float can tell apart.
+    # Integers stay exact: account numbers may exceed the precision of a float.
     return int(text) if text.lstrip("+-").isdigit() else float(text)

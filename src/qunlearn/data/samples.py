@@ -1,4 +1,4 @@
-"""Images and labels, checked, of whatever holds them: arrays, tensors, lists, torch Datasets."""
+"""Validated images and labels from arrays, tensors, lists or torch Datasets."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ CHANNELS = (1, 3, 4)
 EIGHT_BIT = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 MOST_CLASSES = 100_000
 BLOCK = 256
-"""How many images are looked at together: in doubles they take eight times their bytes."""
+"""Number of images processed at a time: as float64 they take eight times their bytes."""
 
 
 def read_samples(dataset: Any, layout: str | None, what: str) -> tuple[Tensor, Tensor]:
-    """Images as N×C×H×W of uint8 or float32, and labels; whatever is wrong is a `UserError`."""
+    """Images as N×C×H×W of uint8 or float32, and labels; invalid data is a `UserError`."""
     if isinstance(dataset, tuple):
         if len(dataset) != 2:
             raise UserError(
-                f"A tuple of {len(dataset)} was given for {what}; give (images, labels)."
+                f"A tuple of length {len(dataset)} was given for {what}; give (images, labels)."
             )
         images, labels = (_array(part, what) for part in dataset)
     elif isinstance(dataset, IterableDataset) or not (
@@ -43,7 +43,9 @@ def read_samples(dataset: Any, layout: str | None, what: str) -> tuple[Tensor, T
         images, labels = _collect(dataset, what)
     labels = _check_labels(labels, what)
     if len(images) != len(labels):
-        raise UserError(f"There are {len(images)} images but {len(labels)} labels in {what}.")
+        raise UserError(
+            f"There are {len(images)} images but {len(labels)} labels in {what}; give as many."
+        )
     if not len(images):
         raise UserError(f"There are no samples in {what}.")
     pixels = check_pixels(channels_first(images, layout), what)
@@ -60,7 +62,7 @@ def _collect(dataset: Any, what: str) -> tuple[Array, Array]:
         first, again, equal_nan=first.dtype != object
     ):
         raise UserError(
-            f"Sample 0 of {what} differs each time it is read; take random augmentation out of the "
+            f"Sample 0 of {what} differs each time it is read; remove random augmentation from the "
             "data set's transform (the loader augments)."
         )
     remedy = "store the images as a folder of files, which is mapped from disk"
@@ -72,7 +74,7 @@ def _collect(dataset: Any, what: str) -> tuple[Array, Array]:
         if image.shape != first.shape or image.dtype != first.dtype:
             raise UserError(
                 f"Sample {position} of {what} is {image.shape} of {image.dtype}, sample 0 is "
-                f"{first.shape} of {first.dtype}; resize them to one kind."
+                f"{first.shape} of {first.dtype}; convert them to one shape and type."
             )
         images[position] = image
         labels.append(label)
@@ -90,7 +92,9 @@ def _sample(dataset: Any, position: int, what: str) -> tuple[Array, Any]:
     if isinstance(label, Tensor):
         label = label.numpy()
     if np.ndim(label) != 0:
-        raise UserError(f"The label {label!r} of sample {position} of {what} is not one number.")
+        raise UserError(
+            f"The label {label!r} of sample {position} of {what} is not a single number."
+        )
     return _array(image, f"sample {position} of {what}"), label
 
 
@@ -115,12 +119,12 @@ def _array(value: Any, what: str) -> Array:
                 f"The entries of a list in {what} are not of one shape ({error}); resize them."
             ) from None
     if array.dtype.kind not in "uifb":
-        raise UserError(f"There is an array of {array.dtype} in {what}; numbers are expected.")
+        raise UserError(f"There is an array of {array.dtype} in {what}; give numbers.")
     return array
 
 
 def channels_first(images: Array, layout: str | None) -> Array:
-    """A view of images as N×C×H×W, whose layout is told by their shape unless it is given."""
+    """A view of images as N×C×H×W; the layout is inferred from the shape if it is None."""
     shape = images.shape
     if layout is None:
         layout = _guess(shape)
@@ -139,37 +143,37 @@ def _guess(shape: tuple[int, ...]) -> str:
     first, last = shape[1] in CHANNELS, shape[3] in CHANNELS
     if first == last:
         raise UserError(
-            f"Images of shape {shape} may have their channels first or last; say which with "
+            f"Images of shape {shape} may have channels first or last; specify "
             "layout='NCHW' or layout='NHWC'."
         )
     return "NCHW" if first else "NHWC"
 
 
 def check_pixels(images: Array, what: str, numbers: Sequence[int] | None = None) -> Tensor:
-    """Images as uint8 or float32; other kinds, and pixels that are not finite, are refused.
+    """Images as uint8 or float32; other types and non-finite pixels are a `UserError`.
 
     Args:
         images: Images as N×C×H×W.
-        what: Whose they are.
-        numbers: Their numbers there, if they are not all that there are.
+        what: What they belong to, for messages.
+        numbers: Their positions there, if `images` is a selection.
     """
     if images.dtype.kind == "f":
-        with np.errstate(over="ignore"):  # too large for float32 becomes inf, which is refused
+        with np.errstate(over="ignore"):  # overflow becomes inf, which is refused
             images = np.ascontiguousarray(images, dtype=np.float32)
         for start in range(0, len(images), BLOCK):
-            right = np.isfinite(images[start : start + BLOCK]).all(axis=(1, 2, 3))
-            if not right.all():
-                wrong = start + int(right.argmin())
+            finite = np.isfinite(images[start : start + BLOCK]).all(axis=(1, 2, 3))
+            if not finite.all():
+                invalid = start + int(finite.argmin())
                 raise UserError(
-                    f"Image {wrong if numbers is None else numbers[wrong]} of {what} has pixels "
-                    "that are not finite numbers; repair or remove it."
+                    f"Image {invalid if numbers is None else numbers[invalid]} of {what} has "
+                    "non-finite pixels; repair or remove it."
                 )
     elif images.dtype != np.uint8:
         raise UserError(
             f"The images of {what} are {images.dtype}; convert them to uint8 (0..255) or float32."
         )
     with warnings.catch_warnings():
-        # Arrays that may not be written to are fine: nothing here writes.
+        # Read-only arrays are fine: images are never modified.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(np.ascontiguousarray(images))
 
@@ -179,12 +183,12 @@ def _check_labels(labels: Array, what: str) -> Array:
         labels = labels[:, 0]
     if labels.ndim != 1 or (len(labels) and labels.dtype.kind not in "ui"):
         raise UserError(
-            f"The labels of {what} are {labels.dtype} of shape {labels.shape}; give one whole "
-            "number per image."
+            f"The labels of {what} are {labels.dtype} of shape {labels.shape}; give one "
+            "integer per image."
         )
-    wrong = (labels < 0) | (labels >= MOST_CLASSES)
-    if wrong.any():
-        position = int(wrong.argmax())
+    invalid = (labels < 0) | (labels >= MOST_CLASSES)
+    if invalid.any():
+        position = int(invalid.argmax())
         raise UserError(
             f"The label {labels[position]} of sample {position} of {what} is out of range; number "
             "the classes from 0."

@@ -1,4 +1,4 @@
-"""Which sample belongs to which part, and what is to be forgotten."""
+"""`Split`: the parts of a data set, and the requests to forget."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from qunlearn.data.manifest import Request
 from qunlearn.errors import UserError
 
 SKIPPED = "skipped"
-"""What the detail of a request says of ids that were left out: how many, by what is wrong."""
+"""Key in the detail of a request: the number of skipped ids, by what is wrong with them."""
 
 DataLike = Any  # an ImageData, a torch Dataset, or a pair of arrays: see as_image_data
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a request.
+    """The outcome of a request.
 
     Attributes:
-        forgotten: How many samples are to be forgotten.
-        retired: How many samples of the held-out and of the test part are no longer measured on.
-        skipped: How many ids were left out, by what is wrong with them.
+        forgotten: Number of samples to forget.
+        retired: Number of samples retired from the held-out and the test part.
+        skipped: Number of skipped ids, by what is wrong with them.
     """
 
     forgotten: int
@@ -58,21 +58,21 @@ class Outcome:
 class Split:
     """The parts of a data set, with every request to forget so far.
 
-    Made by `make` (nothing to forget yet) or at once by `random`, `of_class`, `of_ids` or `where`;
-    each `forget_...` gives a new split with one more request. Parts are ascending indices into
-    `data`. A request by ids or by a rule covers all of a person's samples: those trained on are to
-    be forgotten, those held out and of the test part are retired, which takes them out of their
-    part for good. Both may then be erased from the data; what is erased has no index any more.
+    Create one with `make` (nothing to forget), or with a first request by `random`, `of_class`,
+    `of_ids` or `where`; each `forget_...` returns a new split with one more request. Parts are
+    ascending indices into `data`. A request by ids or by a rule covers all of a person's samples:
+    training samples are forgotten; held-out and test samples are retired, that is, removed from
+    their part. Both may then be erased from the data; erased samples have no index.
 
     Attributes:
         data: The data set.
-        seed: What the held-out part was drawn with.
-        requests: What was asked to be forgotten, in order.
-        train: Everything that the original was trained on.
-        held_out: Never trained on; shows what unseen data looks like.
+        seed: The seed that the held-out part was drawn with.
+        requests: The requests to forget, in order.
+        train: All samples that the original model was trained on.
+        held_out: Samples never trained on, as examples of unseen data.
         test: The official test part.
         erased: Fingerprints of forgotten samples that are no longer in `data`, by id.
-        retired: Fingerprints of retired samples, by id, for each of the parts that they were in.
+        retired: Fingerprints of retired samples, by part and id.
 
     >>> from qunlearn.data import load_dataset
     >>> split = Split.random(load_dataset("digits"), fraction=0.1, seed=0)
@@ -109,9 +109,9 @@ class Split:
 
         Args:
             dataset: An `ImageData`, a torch `Dataset`, or a pair of arrays (images, labels).
-            held_out: The share of each class's training samples that is never trained on; or, for a
-                model that was trained elsewhere, the ids of samples that it truly never saw. Those
-                that come from the test part leave it.
+            held_out: The fraction of each class's training samples that is never trained on; or,
+                for a model trained elsewhere, the ids of samples that it never saw. Test samples
+                among them move from the test part to the held-out part.
             trained_on: The ids that a model trained elsewhere saw; other training samples then
                 belong to no part. By default all training samples that are not held out.
             seed: Determines which samples are held out.
@@ -126,8 +126,9 @@ class Split:
         if isinstance(held_out, (int, float, np.floating)):
             if trained_on is not None:
                 raise UserError(
-                    "What a model trained elsewhere never saw cannot be drawn by share: give "
-                    "held_out= the ids of such samples beside trained_on= (--held-out FILE)."
+                    "The held-out samples of a model trained elsewhere cannot be drawn at random: "
+                    "with trained_on=, give held_out= the ids of samples that it never saw "
+                    "(--held-out FILE)."
                 )
             unseen = draw_held_out(data, float(held_out), seed)
         else:
@@ -139,8 +140,8 @@ class Split:
             both = unseen[part[unseen] == _TRAIN]
             if len(both):
                 raise UserError(
-                    f"The sample {data.ids[int(both[0])]!r} is named both as trained on and as "
-                    "held out; take it from one of the two lists."
+                    f"The sample {data.ids[int(both[0])]!r} is listed both as trained on and as "
+                    "held out; remove it from one of the two lists."
                 )
         part[unseen] = _HELD_OUT
         train, held, test = ((part == p).nonzero().flatten() for p in (_TRAIN, _HELD_OUT, _TEST))
@@ -157,7 +158,7 @@ class Split:
         seed: int = 0,
         held_out: float | Sequence[str] = 0.1,
     ) -> Split:
-        """Forget a random share of the training samples."""
+        """Forget a random fraction of the training samples."""
         return cls.make(dataset, held_out=held_out, seed=seed).forget_random(fraction)
 
     @classmethod
@@ -168,7 +169,7 @@ class Split:
         seed: int = 0,
         held_out: float | Sequence[str] = 0.1,
     ) -> Split:
-        """Forget whole classes, given by number or name.
+        """Class-wise forgetting: forget all samples of classes, by number or name.
 
         >>> from qunlearn.data import load_dataset
         >>> split = Split.of_class(load_dataset("digits"), 3)
@@ -215,7 +216,9 @@ class Split:
                 f"forget; choose {1 / len(names):.2g} or more."
             )
         chosen = self.retain[order[:count]]
-        return self._asked("random", {"fraction": float(fraction), "seed": int(seed)}, chosen)
+        return self._with_request(
+            "random", {"fraction": float(fraction), "seed": int(seed)}, chosen
+        )
 
     def forget_class(self, *classes: int | str) -> Split:
         """Ask to forget all that is still retained of these classes."""
@@ -223,7 +226,7 @@ class Split:
         retain = self.retain
         of_class = torch.isin(self.data.labels[retain], torch.tensor(numbers, dtype=torch.int64))
         names = [self.data.classes[number] for number in numbers]
-        return self._asked("class", {"classes": names}, retain[of_class])
+        return self._with_request("class", {"classes": names}, retain[of_class])
 
     def forget_ids(self, ids: Sequence[str], *, skip_unusable: bool = False) -> Split:
         """Ask to forget these samples; those held out or of the test part are retired instead.
@@ -233,12 +236,12 @@ class Split:
             skip_unusable: Leave out ids that are unknown, listed twice, or forgotten or retired
                 already, and count them in the request; otherwise they are a `UserError`.
         """
-        usable, faults = sort_out(self.data, ids, self._parts_of_ids())
+        usable, faults = sort_out(self.data, ids, self._states())
         if faults and not skip_unusable:
             raise unusable(self.data, faults, len(ids))
         counts = {kind: len(names) for kind, names in faults.items()}
         rows = self.data.index_of(usable)
-        return self._asked("ids", {SKIPPED: counts} if counts else {}, rows)
+        return self._with_request("ids", {SKIPPED: counts} if counts else {}, rows)
 
     def forget_where(self, rule: str) -> Split:
         """Ask to forget what is still retained and matches a rule; see `parse_rule`.
@@ -247,48 +250,50 @@ class Split:
         can speak of the sample's `class`.
         """
         rows = torch.cat([self.retain, self.held_out, self.test])
-        return self._asked("where", {"rule": rule}, torch.tensor(matching(self.data, rule, rows)))
+        return self._with_request(
+            "where", {"rule": rule}, torch.tensor(matching(self.data, rule, rows))
+        )
 
     def repeat(self, request: Request) -> Split:
-        """Ask once more what is on record as a request of another split of the same samples."""
+        """Repeat a request of another split of the same samples."""
         rows = self.data.index_of((*request.ids, *request.retired))
-        return self._asked(request.kind, request.detail, rows)
+        return self._with_request(request.kind, request.detail, rows)
 
     @property
     def last(self) -> Request | None:
-        """The last request that names samples to forget; others only retire some."""
+        """The last request with samples to forget; other requests only retire samples."""
         return next((request for request in reversed(self.requests) if request.ids), None)
 
     @property
     def forget(self) -> Tensor:
-        """What the last request that names samples to forget asks to forget."""
+        """The samples to forget in the last request that has any."""
         if self.last is None:
             raise UserError(
-                "Nothing is asked to be forgotten yet; use Split.forget_random() or so."
+                "The split has no request to forget; add one, such as with Split.forget_random()."
             )
         return self._rows(self.last)
 
     @property
     def earlier(self) -> tuple[Tensor, ...]:
-        """What each request before that one asked to forget."""
+        """The samples to forget in each earlier request."""
         before = itertools.takewhile(lambda request: request is not self.last, self.requests)
         return tuple(self._rows(request) for request in before)
 
     @cached_property
     def forgotten(self) -> Tensor:
-        """What all requests together ask to forget."""
+        """The samples to forget in all requests together."""
         rows = [self._rows(request) for request in self.requests]
         return torch.cat(rows).sort().values if rows else torch.empty(0, dtype=torch.int64)
 
     @cached_property
     def retain(self) -> Tensor:
-        """What was trained on and is not to be forgotten."""
+        """The training samples that are not forgotten."""
         return self.train[~torch.isin(self.train, self.forgotten)]
 
     @property
     def whole_classes(self) -> bool:
-        """Whether nothing is retained of any class that the last request asks to forget."""
-        if not len(self.forget):  # erased: what was asked is all that is known
+        """Whether the last request is class-wise: nothing is retained of the classes it forgets."""
+        if not len(self.forget):  # erased: only the kind of the request is known
             return self.last is not None and self.last.kind == "class"
         labels = self.data.labels
         return not bool(torch.isin(labels[self.forget], labels[self.retain]).any())
@@ -306,10 +311,10 @@ class Split:
         return {"retain": self.retain, "forget": self.forget, **before, **rest}
 
     def measured(self) -> dict[str, Tensor]:
-        """The parts that a model is measured on: those of `parts` that have samples.
+        """The parts that a model is evaluated on: those of `parts` that have samples.
 
-        A class of which nothing is retained leaves the held-out and the test part: a model that
-        forgot it must fail there. Its test samples are a part of their own, `test_forgotten`.
+        A class of which nothing is retained leaves the held-out and the test part, because a model
+        that forgot it must fail there. Its test samples form a separate part, `test_forgotten`.
         """
         parts = self.parts()
         labels = self.data.labels
@@ -321,29 +326,29 @@ class Split:
         return {name: rows for name, rows in parts.items() if len(rows)}
 
     def duplicates(self) -> dict[str, str]:
-        """Which samples of the forget part are retained under another id too, and under which.
+        """Forget samples that are also retained under another id: forget id to retained id.
 
-        Equal in every pixel and in the label, by the fingerprints. A model goes on knowing them.
+        Duplicates have equal fingerprints: all pixels and the label. A model still knows them.
         """
-        kept = zip(self.data.hashes(self.retain), self.retain.tolist(), strict=True)
-        retained = {mark: self.data.ids[row] for mark, row in kept}
-        marks = zip(self.forget.tolist(), self.data.hashes(self.forget), strict=True)
-        return {self.data.ids[row]: retained[mark] for row, mark in marks if mark in retained}
+        retain = zip(self.data.hashes(self.retain), self.retain.tolist(), strict=True)
+        retained = {value: self.data.ids[row] for value, row in retain}
+        forget = zip(self.forget.tolist(), self.data.hashes(self.forget), strict=True)
+        return {self.data.ids[row]: retained[value] for row, value in forget if value in retained}
 
     def outcome(self) -> Outcome | None:
-        """What became of the last request; None if all that it named is simply forgotten."""
+        """The outcome of the last request; None if it neither retired nor skipped samples."""
         request = self.requests[-1]
         skipped = request.detail.get(SKIPPED, {})
         if not skipped and not request.retired:
             return None
         retired = {
-            part: sum(name in marks for name in request.retired)
-            for part, marks in self.retired.items()
+            part: sum(name in fingerprints for name in request.retired)
+            for part, fingerprints in self.retired.items()
         }
         return Outcome(len(request.ids), retired, dict(skipped))
 
     def to_json(self) -> str:
-        """The manifest: ids and fingerprints of every part, and the requests."""
+        """The manifest as JSON: ids and fingerprints of every part, and the requests."""
         return manifest.dump(
             manifest.Manifest(
                 dataset=self.data.name,
@@ -366,59 +371,57 @@ class Split:
         """Read a manifest and check it against the data, sample by sample.
 
         Samples that were forgotten or retired may be gone from the data; every other sample must
-        be there unchanged. Class numbers and normalisation are the manifest's, so that a model goes
-        on seeing the same numbers when what they were computed from has been erased.
+        be there unchanged. Class numbers and normalisation are taken from the manifest, so that the
+        inputs of a model do not change when samples are erased.
 
         >>> from qunlearn.data import load_dataset
         >>> split = Split.random(load_dataset("digits"))
         >>> Split.from_json(split.to_json(), split.data).digest == split.digest
         True
         """
-        kept = manifest.parse(text)
+        saved = manifest.parse(text)
         data = as_image_data(data)
-        aligned = manifest.align(kept, data)
-        may_miss, gone = kept.forgotten, kept.retired
-        erased = {k: v for k, v in kept.train.items() if k in may_miss and k not in data}
-        left = {name: mark for name, mark in kept.train.items() if name not in erased}
-        unseen = {"held_out": kept.held_out, "test": kept.test}
-        used = [
-            {name: mark for name, mark in part.items() if name not in gone}
-            for part in unseen.values()
-        ]
+        aligned = manifest.align(saved, data)
+        forgotten, retired_ids = saved.forgotten, saved.retired
+        erased = {k: v for k, v in saved.train.items() if k in forgotten and k not in data}
+        present = {k: v for k, v in saved.train.items() if k not in erased}
+        unseen = {"held_out": saved.held_out, "test": saved.test}
+        used = [{k: v for k, v in part.items() if k not in retired_ids} for part in unseen.values()]
         retired = {
-            name: {k: v for k, v in part.items() if k in gone} for name, part in unseen.items()
+            name: {k: v for k, v in part.items() if k in retired_ids}
+            for name, part in unseen.items()
         }
-        train, held_out, test = manifest.find(kept, aligned, left, *used, called=data.name)
-        return cls(aligned, kept.seed, kept.requests, train, held_out, test, erased, retired)
+        train, held_out, test = manifest.find(saved, aligned, present, *used, called=data.name)
+        return cls(aligned, saved.seed, saved.requests, train, held_out, test, erased, retired)
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of the manifest: two splits with one digest are the same split."""
+        """The SHA-256 of the manifest: equal digests mean equal splits."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
-    def _asked(self, kind: str, detail: Mapping[str, Any], rows: Tensor) -> Split:
-        """The split with a request for these samples, each by the part that it is in."""
-        told = ", ".join(f"{key} {value!r}" for key, value in detail.items() if key != SKIPPED)
-        told = told or "the list of ids"
+    def _with_request(self, kind: str, detail: Mapping[str, Any], rows: Tensor) -> Split:
+        """A new split with a request for these samples: forgotten or retired, by their part."""
+        selection = ", ".join(f"{key} {value!r}" for key, value in detail.items() if key != SKIPPED)
+        selection = selection or "the list of ids"
         if not len(rows):
             raise UserError(
-                f"There is nothing to forget: {told} matches no sample that is used and not yet "
-                "forgotten or retired; ask for others."
+                f"There is nothing to forget: {selection} matches no sample that is in use and "
+                "neither forgotten nor retired; select others."
             )
         trained = rows[torch.isin(rows, self.train)]
         if len(trained) == len(self.retain):
             raise UserError(
-                f"Nothing would be retained: {told} covers all {len(trained)} remaining training "
-                "samples; ask for fewer, or train a new model."
+                f"Nothing would be retained: {selection} covers all {len(trained)} remaining "
+                "training samples; select fewer, or train a new model."
             )
         parts = {"held_out": self.held_out, "test": self.test}
         left = {name: part[~torch.isin(part, rows)] for name, part in parts.items()}
         for name, part in parts.items():
             if len(part) and not len(left[name]):
                 raise UserError(
-                    f"Nothing would be left to measure on: {told} covers all {len(part)} samples "
-                    f"of the {name.replace('_', '-')} part; train or adopt a network with a "
-                    "larger one."
+                    f"Nothing would be left to evaluate on: {selection} covers all {len(part)} "
+                    f"samples of the {name.replace('_', '-')} part; train or adopt a network with "
+                    "a larger one."
                 )
         gone = {name: part[torch.isin(part, rows)] for name, part in parts.items()}
         retired = {
@@ -437,12 +440,12 @@ class Split:
             retired=retired,
         )
 
-    def _parts_of_ids(self) -> dict[str, str]:
-        """What can be done with each sample, by id: where it is, or why it cannot be asked for."""
-        found = {name: FORGOTTEN for request in self.requests for name in request.ids}
-        found |= {name: RETIRED for request in self.requests for name in request.retired}
+    def _states(self) -> dict[str, str]:
+        """The state of each sample, by id: usable, forgotten or retired."""
+        states = {name: FORGOTTEN for request in self.requests for name in request.ids}
+        states |= {name: RETIRED for request in self.requests for name in request.retired}
         used = torch.cat([self.retain, self.held_out, self.test]).tolist()
-        return found | {self.data.ids[row]: USABLE for row in used}
+        return states | {self.data.ids[row]: USABLE for row in used}
 
     def _rows(self, request: Request) -> Tensor:
         return self.data.index_of(n for n in request.ids if n not in self.erased).sort().values

@@ -1,4 +1,4 @@
-"""Tables as people and spreadsheets write them: encoding, delimiter and quotes are found out."""
+"""Reading CSV files with detection of encoding, delimiter and quotes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qunlearn.store.files import read
 
 Rows = list[list[str]]
 DELIMITERS = (",", ";", "\t", "|")
-MOST_CELLS, MOST_LETTERS = 4_000_000, 1 << 27  # beyond, a small file would take gigabytes
+MOST_CELLS, MOST_LETTERS = 4_000_000, 1 << 27  # more would take gigabytes
 LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 
 
@@ -32,30 +32,30 @@ def decoded(content: bytes) -> str:
 def read_table(path: Path, column: str) -> tuple[Rows, int | None]:
     """Read a CSV file; its delimiter is the one that makes `column` a cell of the first row.
 
-    Blank rows, and spaces around cells, are left out. A row may lack cells at its end.
+    Blank rows and spaces around cells are dropped. A row may lack trailing cells.
 
     Args:
         path: The file.
-        column: The column that is looked for, with regard to case only if there are two.
+        column: The name of the column; its case matters only if two names differ in case alone.
 
     Returns:
-        The rows, header first, and the position of the column; None if no column is called so.
+        The rows, header first, and the position of the column; None if there is no such column.
     """
     tables = [rows for rows in read(path, readings, "CSV", decoded) if _filled(rows)]
     if not tables:
         return [], None
-    found = [(rows, at) for rows in tables if (at := position(rows[0], column)) is not None]
-    if not found:
-        # With as many columns as all rows have; of several such readings the most regular one.
+    matches = [(rows, at) for rows in tables if (at := position(rows[0], column)) is not None]
+    if not matches:
+        # The reading with the most columns in every row; of several, the most regular one.
         likely = max(tables, key=lambda rows: (min(map(len, rows)), -max(map(len, rows))))
         return _filled(likely), None
-    whole = [(rows, at) for rows, at in found if all(len(row) <= len(rows[0]) for row in rows)]
-    columns = [[row[at : at + 1] for row in rows] for rows, at in whole]
+    regular = [(rows, at) for rows, at in matches if all(len(row) <= len(rows[0]) for row in rows)]
+    columns = [[row[at : at + 1] for row in rows] for rows, at in regular]
     if any(cells != columns[0] for cells in columns):
         raise UserError(
             f"The file {str(path)!r} can be read with several delimiters; put its cells in quotes."
         )
-    rows, at = (whole or found)[0]
+    rows, at = (regular or matches)[0]
     return _filled(rows), at
 
 
@@ -64,7 +64,7 @@ def _filled(rows: Rows) -> Rows:
 
 
 def position(header: list[str], column: str) -> int | None:
-    """Where a column is; one that differs in case alone will do.
+    """The position of a column; a unique match that differs only in case counts.
 
     >>> position(["Note", "ID"], "id"), position(["ID", "id"], "id"), position(["Note"], "id")
     (1, 1, None)
@@ -77,22 +77,22 @@ def position(header: list[str], column: str) -> int | None:
 
 def readings(text: str) -> list[Rows]:
     """The rows of a text for every delimiter with which it is a well-formed table."""
-    # Excel writes the delimiter into a first line of its own, if asked to.
+    # Excel can write the delimiter into a separate first line.
     named = re.match(r'"?sep=([^\w\s"]|\t)"?\r?\n', text)
     text = text[named.end() :] if named else text
-    present = [mark for mark in DELIMITERS if mark in text]
-    # One that does not occur reads a single column, whatever is in its cells.
-    absent = [mark for mark in DELIMITERS if mark not in text][:1]
-    marks = [named[1]] if named else present + absent
+    present = [each for each in DELIMITERS if each in text]
+    # An absent delimiter reads the file as a single column.
+    absent = [each for each in DELIMITERS if each not in text][:1]
+    delimiters = [named[1]] if named else present + absent
     count = text.count("\n") + text.count("\r")
-    # Each reading has cells of its own.
-    if sum(count + text.count(mark) for mark in marks) > MOST_CELLS:
+    # Limits the total over all readings.
+    if sum(count + text.count(each) for each in delimiters) > MOST_CELLS:
         raise ValueError(f"it has more than {MOST_CELLS:,} cells")
-    if len(text) * len(marks) > MOST_LETTERS:
-        raise ValueError(f"its cells have more than {MOST_LETTERS:,} letters")
+    if len(text) * len(delimiters) > MOST_LETTERS:
+        raise ValueError(f"its cells have more than {MOST_LETTERS:,} characters")
     tables, fault = [], ""
-    for delimiter in marks:
-        lines = (found[0] for found in LINE.finditer(text))
+    for delimiter in delimiters:
+        lines = (match[0] for match in LINE.finditer(text))
         rows = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
         try:
             tables.append([[cell.strip() for cell in row] for row in rows if row])

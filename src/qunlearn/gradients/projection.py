@@ -1,4 +1,4 @@
-"""Gradient orthogonal projection: take from the forget gradient what would move the retain loss."""
+"""Gradient projection: remove from the forget gradient its component along the retain gradient."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ When = Literal["always", "conflict"]
 
 @dataclass(frozen=True)
 class LayerConflict:
-    """How the two gradients met in each group: one number for each of `names`."""
+    """Cosine and norms of the two gradients: one value for each group in `names`."""
 
     names: tuple[str, ...]
     cosine: Tensor
@@ -30,18 +30,18 @@ class LayerConflict:
 
 
 class GradientProjector:
-    r"""Combines a forget and a retain gradient, layer by layer, into the one that is stepped on.
+    r"""Combines a forget and a retain gradient, layer by layer, into the optimizer's gradient.
 
     For each group of parameters, $\hat g_f = g_f - \alpha \frac{\langle g_f, g_r\rangle}
     {\|g_r\|^2} g_r$, unchanged where $g_r$ is zero; `project` writes $\hat g_f + \beta g_r$ to
-    `.grad`. It works with any optimizer; set gradients to zero before each step. Both blocks may be
+    `.grad`. It works with any optimizer; call `zero_grad` before each step. Both blocks may be
     entered several times before `project`, to accumulate gradients; clip after it. With data
-    parallelism each backward pass averages its gradient over the processes first, so that the
-    projection is that of the whole batch. It keeps one extra copy of the gradients.
+    parallelism each backward pass first averages its gradient over the processes, so the projection
+    is that of the global batch. Memory: one extra copy of the gradients.
 
     Args:
-        model: Whose parameters; those that are frozen are left alone.
-        alpha: How much of the conflict is taken out: 1 all of it, 0 none.
+        model: The model; frozen parameters are left alone.
+        alpha: The fraction of the conflict that is removed: 1 all of it, 0 none.
         beta: The weight of the retain gradient.
         granularity: "layer" (a layer's weight and bias with its quantizers' parameters), "tensor",
             or "global".
@@ -70,9 +70,9 @@ class GradientProjector:
         when: When = "always",
     ):
         if not 0 <= alpha <= 1:
-            raise UserError(f"alpha = {alpha!r} is not possible: choose 0 to 1.")
+            raise UserError(f"alpha = {alpha!r} is invalid: choose 0 to 1.")
         if not 0 <= beta < math.inf:
-            raise UserError(f"beta = {beta!r} is not possible: choose 0 or more.")
+            raise UserError(f"beta = {beta!r} is invalid: choose a finite number of 0 or more.")
         if granularity not in get_args(Granularity):
             raise unknown("granularity", granularity, get_args(Granularity))
         if when not in get_args(When):
@@ -94,14 +94,14 @@ class GradientProjector:
     def forget(self) -> Iterator[None]:
         """Within this block, backward passes add to the forget gradient.
 
-        Put the forward pass inside, too: BatchNorm then normalises by the batch but does not move
-        its running averages, or the model would be left with those of samples it is to forget.
+        Put the forward pass inside, too: BatchNorm then normalises by the batch but does not update
+        its running averages, which would otherwise include the samples to forget.
         """
         self._enter("forget")
-        # Copies, because data parallelism may keep gradients in buckets that it writes over.
+        # Copies, because data parallelism may keep gradients in buckets that it overwrites.
         retained = [None if p.grad is None else p.grad.clone() for p in self.parameters]
-        for parameter, own in zip(self.parameters, self._forget, strict=True):
-            parameter.grad = own
+        for parameter, gradient in zip(self.parameters, self._forget, strict=True):
+            parameter.grad = gradient
         try:
             with preserve_running_stats(self.model):
                 yield
@@ -124,23 +124,25 @@ class GradientProjector:
 
     @torch.no_grad()
     def project(self) -> None:
-        """Write the combined gradient to `.grad`, and start anew."""
+        """Write the combined gradient to `.grad`, and reset."""
         self._combine()
 
     @torch.no_grad()
     def project_and_measure(self) -> LayerConflict:
-        """`project`, and say how the two gradients met in each group."""
+        """As `project`; returns the conflict of the two gradients in each group."""
         return self._combine(measure=True)  # type: ignore[return-value]
 
     def _enter(self, block: str) -> None:
         if self._inside:
-            raise RuntimeError(f"{block}() within {self._inside}(); close the first block before.")
+            raise RuntimeError(
+                f"{block}() was entered inside {self._inside}(); leave that block first."
+            )
         if not self._entered and any(
             written is not None and p.grad is written and written._version == version
             for p, (written, version) in zip(self.parameters, self._written, strict=False)
         ):
             raise RuntimeError(
-                "The last step's gradients are still there; call optimizer.zero_grad() first."
+                "The gradients of the last step were not cleared; call optimizer.zero_grad() first."
             )
         self._inside = block
         self._entered.add(block)
@@ -217,12 +219,12 @@ class GradientProjector:
 
 
 def _wide(gradient: Tensor) -> Tensor:
-    """At least 32 bits: squares of half-precision numbers overflow, or vanish."""
+    """At least float32: squares of half-precision numbers overflow or underflow."""
     return gradient.float() if gradient.dtype in (torch.float16, torch.bfloat16) else gradient
 
 
 def _refuse_shards(model: nn.Module, members: list[tuple[str, nn.Parameter]]) -> None:
-    """A projection needs whole gradients."""
+    """Raise if parameters are sharded: a projection needs complete gradients."""
     sharded = [
         name
         for name, parameter in members
@@ -236,5 +238,5 @@ def _refuse_shards(model: nn.Module, members: list[tuple[str, nn.Parameter]]) ->
     if sharded:
         raise UserError(
             f"The parameters of {sharded[0] or 'the model'!r} are sharded (FSDP), and a projection "
-            "needs whole gradients; use plain data parallelism (DDP)."
+            "needs complete gradients; use plain data parallelism (DDP)."
         )

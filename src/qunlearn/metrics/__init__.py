@@ -1,4 +1,4 @@
-"""Measurements: pure functions of logits, labels and split."""
+"""Metrics: pure functions of logits and labels."""
 
 from qunlearn.metrics.accuracy import accuracy
 from qunlearn.metrics.confidence import margin

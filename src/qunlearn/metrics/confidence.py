@@ -1,4 +1,4 @@
-"""How sure a model is of the truth."""
+"""Confidence in the true label."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 def margin(logits: Tensor, labels: Tensor) -> Tensor:
     r"""The logit-scaled confidence in the true class: $\log \frac{p_y}{1 - p_y}$.
 
-    It orders samples as $p_y$ does, but keeps apart those whose $p_y$ rounds to one.
+    It ranks samples as $p_y$ does, but still distinguishes those whose $p_y$ rounds to one.
 
     Example:
         >>> margin(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))

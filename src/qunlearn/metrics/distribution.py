@@ -1,4 +1,4 @@
-"""What a distribution over classes says, sample by sample: entropy, divergence, agreement."""
+"""Per-sample metrics of predicted distributions: entropy, divergence, agreement."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def entropy(logits: Tensor) -> Tensor:
 def modified_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     r"""$-(1-p_y) \log p_y - \sum_{k \ne y} p_k \log(1-p_k)$ (Song and Mittal 2021).
 
-    Zero for certainty in the truth, and growing without bound for certainty in anything else.
+    Zero at full confidence in the true label; unbounded at full confidence in another.
 
     >>> modified_entropy(torch.tensor([[0.8, 0.2]]).log(), torch.tensor([0]))
     tensor([0.0893], dtype=torch.float64)
     """
     log_p = logits.double().log_softmax(1)
     p, rows = log_p.exp(), torch.arange(len(labels))
-    # 1 - p_k from the other classes' sum where p_k is the largest: there 1 - p_k loses its digits.
+    # For the largest p_k, 1 - p_k is the sum of the others: the difference would lose precision.
     top = log_p.argmax(1)
     others = log_p.clone()
     others[rows, top] = -torch.inf

@@ -1,4 +1,4 @@
-"""How far from Retrain: the average gap, and its mean and interval over seeds."""
+"""The average gap to Retrain, with mean and confidence interval over seeds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 SCORES = ("FA", "RA", "TA", "MIA")
-"""The four figures that the average gap is taken over."""
+"""The four metrics that the average gap is taken over."""
 
 
 def gaps(scores: Mapping[str, float], reference: Mapping[str, float]) -> dict[str, float]:
-    """The absolute difference of each of the four figures.
+    """The absolute difference of each of the four metrics.
 
     >>> gaps({"FA": 90, "RA": 99, "TA": 70, "MIA": 30}, {"FA": 80, "RA": 99, "TA": 72, "MIA": 34})
     {'FA': 10, 'RA': 0, 'TA': 2, 'MIA': 4}
@@ -29,7 +29,7 @@ def average_gap(scores: Mapping[str, float], reference: Mapping[str, float]) -> 
 
 
 def runtime_share(seconds: float, retrain: float) -> float:
-    """The time that a method took, in percent of Retrain's.
+    """The run time of a method, in percent of Retrain's.
 
     >>> runtime_share(30, retrain=600)
     5.0
@@ -38,7 +38,7 @@ def runtime_share(seconds: float, retrain: float) -> float:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half the width of its 95 % interval (Student's); NaN for a single value.
+    """The mean, and the half-width of its 95 % interval (Student's t); NaN for a single value.
 
     >>> [round(number, 3) for number in mean_interval([1.0, 2.0, 3.0])]
     [2.0, 2.484]
@@ -54,15 +54,15 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def half_width(percent: float, samples: int) -> float:
-    """How far the true share may be from a percentage that was counted on so many samples.
+    """The 95 % margin of error of a percentage measured on this many samples.
 
-    The distance to the farther end of Wilson's 95 % interval, which is not symmetric: of none in
-    ten, the true share may be 28 %.
+    The distance to the farther end of Wilson's interval, which is not symmetric: at 0 of 10, the
+    true percentage may be 28.
 
     >>> round(half_width(50, 100), 1), round(half_width(0, 10), 1)
     (9.6, 27.8)
     """
     from scipy.stats import binomtest
 
-    found = binomtest(round(samples * percent / 100), samples).proportion_ci(method="wilson")
-    return max(100 * float(found.high) - percent, percent - 100 * float(found.low))
+    interval = binomtest(round(samples * percent / 100), samples).proportion_ci(method="wilson")
+    return max(100 * float(interval.high) - percent, percent - 100 * float(interval.low))

@@ -1,4 +1,4 @@
-"""Whether a model knows a sample better than models do that never saw it."""
+"""LiRA: compares confidence with that of reference models that never saw a sample."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import Tensor
 
 
 def lira(values: Tensor, references: Tensor) -> Tensor:
-    r"""How far each sample's confidence lies above what models that never saw it have.
+    r"""The z-score of each sample's confidence against models that never saw it.
 
     $z_i = (v_i - \mu_i) / (\sigma \sqrt{1 + 1/m})$, with the mean $\mu_i$ over m reference models
-    and one $\sigma$ pooled over the samples: a few references cannot tell one for each. For a model
-    like the references, z has mean 0 and variance 1.
+    and one $\sigma$ pooled over the samples, because a few references cannot estimate one for each.
+    For a model like the references, z has mean 0 and variance 1.
 
     Args:
-        values: The judged model's logit-scaled confidence (`margin`) on each sample.
+        values: The audited model's logit-scaled confidence (`margin`) on each sample.
         references: The same of m reference models, m × samples; m is at least two.
 
     Example:
@@ -37,7 +37,7 @@ def lira(values: Tensor, references: Tensor) -> Tensor:
 
 
 def auc(positive: Tensor, negative: Tensor) -> float:
-    """The chance that a positive lies above a negative, ties counting half; 0.5 tells nothing.
+    """The probability that a positive exceeds a negative, ties counting half; 0.5 is chance.
 
     >>> auc(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0]))
     0.875
@@ -49,7 +49,7 @@ def auc(positive: Tensor, negative: Tensor) -> float:
 
 
 def auc_half_width(samples: int) -> float:
-    """Half the 95 % interval that chance gives the AUC of two sets of so many samples alike.
+    """The half-width of the 95 % interval of the AUC of two equal distributions, by sample size.
 
     >>> round(auc_half_width(450), 3), round(auc_half_width(1), 2)
     (0.038, 0.98)

@@ -1,4 +1,4 @@
-"""Membership inference: telling from a model's outputs whether a sample was trained on."""
+"""Membership inference: predicts from a model's outputs whether a sample was trained on."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "entropy": lambda logits, labels: entropy(logits),
     "modified entropy": modified_entropy,
 }
-"""What each attack reads off a prediction."""
+"""The feature that each attack uses."""
 
 REPORTED = "confidence"
-"""The attack that the field reports as MIA."""
+"""The attack that is reported as MIA."""
 
 
 NARROWEST, WIDEST = 1e-2, 50.0
-"""Scores over another range are left to scikit-learn: over a wide one our cost grows, over a narrow
-one decisions differ by less than our tolerance. (Equal scores are no range at all.)"""
+"""Scores over another range are left to scikit-learn: over a wider range the cost of our solver
+grows, over a narrower one decisions differ by less than its tolerance. Equal scores are fine."""
 
 
 WEAK = 55.0
-"""Minimum accuracy, in percent, of an attack whose answers mean anything; see `least_accuracy`."""
+"""Minimum accuracy, in percent, of an informative attack; see `least_accuracy`."""
 
 BY_CHANCE = 0.05
-"""How often an attack that learned nothing may pass for one that did."""
+"""The probability that an uninformative attack passes `least_accuracy`."""
 
 
 class Attack(NamedTuple):
-    """What an attack says of forget samples, and how far it can be believed; both in percent."""
+    """The result of an attack on the forget samples, and its accuracy; both in percent."""
 
     efficacy: float
-    """The share of forget samples that it takes for data never trained on."""
+    """The percentage of forget samples that it classifies as non-members."""
     accuracy: float
-    """How often it is right on the samples that it has learned from; guessing is right on 50."""
+    """Its balanced accuracy on its own training samples; guessing reaches 50."""
 
 
 def mia_efficacy(
     member_scores: Tensor, nonmember_scores: Tensor, forget_scores: Tensor, *, exact: bool = False
 ) -> float:
-    """The percentage of forget samples that an attack takes for data never trained on.
+    """The percentage of forget samples that an attack classifies as non-members.
 
-    The attack is an SVC (rbf, C = 3, gamma 1) that has learned to tell members from non-members by
-    one number each. There is no "low is good": the target is what a retrained model gets.
+    The attack is an SVC (rbf, C = 3, gamma 1) trained to separate members from non-members by one
+    score each. There is no "low is good": the target is what a retrained model gets.
 
     Args:
         member_scores: One number for each sample that was trained on, such as `true_confidence`.
@@ -94,20 +94,20 @@ def attack(
     if exact or width > WIDEST or 0 < width < NARROWEST:
         return _by_svc(members[:, None], others[:, None], forget[:, None])
     machine = svm.fit(members, others, everything.min(), everything.max())
-    return _told(*(machine.decide(part) < 0 for part in (members, others, forget)))
+    return _result(*(machine.decide(part) < 0 for part in (members, others, forget)))
 
 
 def vector_efficacy(members: Tensor, nonmembers: Tensor, forget: Tensor) -> float:
-    """As `mia_efficacy`, by an attack that reads the whole vector of probabilities.
+    """As `mia_efficacy`, by an attack on the complete probability vector.
 
-    The arguments are logits. This one needs scikit-learn's SVC, and some seconds.
+    The arguments are logits. This attack uses scikit-learn's SVC and takes some seconds.
     """
     parts = (logits.double().softmax(1).numpy() for logits in (members, nonmembers, forget))
     return _by_svc(*parts).efficacy
 
 
 def weakest_attack(accuracies: Iterable[float | None]) -> float | None:
-    """How often MIA's attack is right on the network where it is least; None if it is not known.
+    """The lowest accuracy of MIA's attack over several networks; None if none is known.
 
     >>> weakest_attack([71.0, 52.5, None])
     52.5
@@ -116,14 +116,14 @@ def weakest_attack(accuracies: Iterable[float | None]) -> float | None:
 
 
 def least_accuracy(samples: int) -> float:
-    """The accuracy, in percent, from which on an attack is better than guessing.
+    """The minimum accuracy, in percent, at which an attack is better than guessing.
 
-    An attack's accuracy is measured on the samples that it learned from. Where members and others
-    are alike, the best threshold between n of each is right on 50 (1 + D) %, D being the
-    Kolmogorov-Smirnov distance, which chance alone brings above √(-ln(p/2)/n) with probability p.
+    An attack's accuracy is measured on its own training samples. If members and non-members have
+    the same distribution, the best threshold between n of each reaches 50 (1 + D) %. D is the
+    Kolmogorov-Smirnov distance, which exceeds √(-ln(p/2)/n) with probability p by chance.
 
     Args:
-        samples: How many members, and as many others, the attack has learned from.
+        samples: Number of members, and of non-members, that the attack was trained on.
 
     Example:
         >>> [round(least_accuracy(samples), 1) for samples in (30, 100, 1000)]
@@ -132,9 +132,9 @@ def least_accuracy(samples: int) -> float:
     return max(WEAK, 50 * (1 + math.sqrt(-math.log(BY_CHANCE / 2) / max(samples, 1))))
 
 
-def draw(count: int, wanted: int, generator: np.random.Generator) -> Tensor:
-    """So many of the first `count` numbers, each at most once, in ascending order."""
-    return torch.from_numpy(np.sort(generator.permutation(count)[:wanted]))
+def draw(count: int, size: int, generator: np.random.Generator) -> Tensor:
+    """Draw `size` of the first `count` integers without replacement, in ascending order."""
+    return torch.from_numpy(np.sort(generator.permutation(count)[:size]))
 
 
 def _by_svc(
@@ -145,13 +145,13 @@ def _by_svc(
     x = np.concatenate([members, others])
     y = np.repeat([1, 0], [len(members), len(others)])
     machine = SVC(kernel="rbf", C=3.0, gamma="auto").fit(x, y)
-    return _told(*(machine.predict(part) == 0 for part in (members, others, forget)))
+    return _result(*(machine.predict(part) == 0 for part in (members, others, forget)))
 
 
-def _told(
+def _result(
     members: NDArray[np.bool_], others: NDArray[np.bool_], forget: NDArray[np.bool_]
 ) -> Attack:
-    """An attack's figures, given which samples of each kind it takes for unseen."""
+    """The result of an attack, from which samples of each part it classifies as non-members."""
     right = 1 - members.mean() + others.mean()
     return Attack(float(100 * forget.mean()), float(50 * right))
 
@@ -159,7 +159,9 @@ def _told(
 def _numbers(scores: Tensor, name: str) -> NDArray[np.float64]:
     numbers: NDArray[np.float64] = torch.as_tensor(scores).double().numpy()
     if numbers.ndim != 1 or not len(numbers):
-        raise ValueError(f"{name} has the shape {numbers.shape}; give at least one number each.")
+        raise ValueError(
+            f"{name} has the shape {numbers.shape}; give one score per sample, at least one."
+        )
     if not np.isfinite(numbers).all():
-        raise ValueError(f"{name} has NaN or infinite entries.")
+        raise ValueError(f"{name} has NaN or infinite entries; give finite scores.")
     return numbers

@@ -1,4 +1,4 @@
-"""FA, RA, TA, MIA and AG, and what is measured beside them, from logits alone."""
+"""FA, RA, TA, MIA, AG and further metrics, from logits alone."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from qunlearn.metrics.membership import FEATURES, REPORTED, attack, draw, vector
 from qunlearn.store.typed import Json
 
 Logits = Mapping[str, Tensor]
-"""A model's outputs on each part of a split, by the part's name."""
+"""A model's logits on each part of a split, by the part's name."""
 
 
 @dataclass(frozen=True)
 class PartScores:
-    """What is measured on one part of a split.
+    """Metrics of one part of a split.
 
     Attributes:
         accuracy: In percent.
-        samples: How many samples the part has.
+        samples: Number of samples of the part.
         entropy: Mean entropy of the predictions, in nats.
         confidence: Mean probability of the true label.
         agreement: How often the reference predicts the same class, in percent.
@@ -41,17 +41,16 @@ class PartScores:
 
 @dataclass(frozen=True)
 class Scores:
-    """What is measured on a model.
+    """Metrics of a model.
 
     FA, RA, TA and MIA need the parts `forget`, `retain` and `test` (see `complete`); AG and `gaps`
     need a reference too.
 
     Attributes:
         parts: The scores of each part of the split, by its name.
-        attacks: The share of forgotten samples that each membership attack takes for unseen, in
-            percent, by the name of the feature that the attack reads.
-        attack_accuracy: How often MIA's own attack is right on samples whose membership is known,
-            in percent.
+        attacks: The percentage of forgotten samples that each membership attack classifies as
+            non-members, by the name of its feature.
+        attack_accuracy: Accuracy of MIA's attack on samples of known membership, in percent.
         reference: The scores of a retrained model.
     """
 
@@ -62,7 +61,7 @@ class Scores:
 
     @property
     def complete(self) -> bool:
-        """Whether there are FA, RA, TA and MIA."""
+        """Whether FA, RA, TA and MIA are available."""
         return REPORTED in self.attacks
 
     @property
@@ -82,7 +81,7 @@ class Scores:
 
     @property
     def MIA(self) -> float:
-        """The share of forgotten samples that the attack takes for unseen, in percent."""
+        """The percentage of forgotten samples that the attack classifies as non-members."""
         return self.attacks[REPORTED]
 
     @property
@@ -92,7 +91,7 @@ class Scores:
 
     @property
     def gaps(self) -> dict[str, float]:
-        """The distance of each of the four figures to the reference's."""
+        """The absolute difference of each of the four metrics to the reference's."""
         assert self.reference is not None
         return gaps(self.figures, self.reference.figures)
 
@@ -103,22 +102,22 @@ class Scores:
         return average_gap(self.figures, self.reference.figures)
 
     def to_json(self) -> Json:
-        """As it stands in files and `--json`, with the figures that follow from the rest."""
-        written: Json = {}
+        """The JSON of files and `--json`, with derived metrics."""
+        content: Json = {}
         if self.complete:
-            written |= {**self.figures, "attacks": dict(self.attacks)}
-            written["attack_accuracy"] = self.attack_accuracy
-        written["parts"] = {
+            content |= {**self.figures, "attacks": dict(self.attacks)}
+            content["attack_accuracy"] = self.attack_accuracy
+        content["parts"] = {
             name: {key: value for key, value in vars(part).items() if value is not None}
             for name, part in self.parts.items()
         }
         if self.reference is not None:
-            written |= {"AG": self.AG, "gaps": self.gaps, "reference": self.reference.to_json()}
-        return written
+            content |= {"AG": self.AG, "gaps": self.gaps, "reference": self.reference.to_json()}
+        return content
 
 
 def measure(logits: Logits, labels: Logits) -> dict[str, PartScores]:
-    """What can be said of each part alone."""
+    """The metrics of each part alone."""
     return {
         part: PartScores(
             accuracy=accuracy(rows, labels[part]),
@@ -138,15 +137,15 @@ def score(
     exact: bool = False,
     vector: bool = False,
 ) -> Scores:
-    """The scores of a model: part by part, and by membership attacks where they are possible.
+    """The scores of a model: metrics of each part, and membership attacks where possible.
 
     Args:
         logits: Of every part; the attacks need `forget`, `retain` and `test`.
         labels: The true labels of the same parts.
-        seed: Which retained and which test samples the attacks learn from: as many of each as the
-            smaller of the two parts has.
+        seed: Draws the retained and test samples that the attacks are trained on: as many of each
+            as the smaller of the two parts has.
         exact: Attack with scikit-learn's SVC rather than the faster solver of the same problem.
-        vector: Also attack by the whole vector of probabilities, which takes some seconds.
+        vector: Also attack by the complete probability vector, which takes some seconds.
     """
     parts = measure(logits, labels)
     if not {"forget", "retain", "test"} <= parts.keys():
@@ -168,14 +167,14 @@ def score(
 
 
 def attack_samples(retained: int, tested: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Which retained and which test samples an attack learns from: equally many, drawn by seed."""
+    """Draw equally many retained and test samples to train an attack on."""
     size = min(retained, tested)
     generator = np.random.default_rng([seed, retained, tested])
     return draw(retained, size, generator), draw(tested, size, generator)
 
 
 def compare(scores: Scores, reference: Scores, logits: Logits, others: Logits) -> Scores:
-    """A model's scores beside a retrained one's: also how alike the predictions are, by part."""
+    """Add a reference to a model's scores, with agreement and divergence of each part."""
     parts = {
         name: replace(
             part,

@@ -1,6 +1,6 @@
-"""A support vector machine on one feature, exactly, in a fraction of the usual time.
+"""An exact and fast support vector machine on one feature.
 
-The attack that the field reports is an SVC with the kernel $e^{-(x-z)^2}$ on single numbers. On an
+The standard attack is an SVC with the kernel $e^{-(x-z)^2}$ on single numbers. On an
 interval that kernel has, to machine precision, an inner product of a few dozen features, so that
 the dual problem has a low-rank matrix and an interior point method solves it in about twenty steps,
 each linear in the number of samples. libsvm goes through pairs of samples instead.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 SPACING = 0.15
-"""Between the landmarks of the feature map; the kernel between them follows to 1e-13."""
+"""Distance between landmarks of the feature map; it reproduces the kernel to 1e-13."""
 FEWEST = 16
 TOLERANCE = 1e-6
 SLOPE_TOLERANCE = 1e-4  # libsvm stops at 1e-3
@@ -35,16 +35,16 @@ class OneFeatureSvc:
     bias: float
 
     def decide(self, x: Array) -> Array:
-        """The decision for each number, which must lie in the interval it was trained for."""
+        """The decision value of each number, which must lie in the training interval."""
         decision: Array = kernel_features(x, self.low, self.high) @ self.weights + self.bias
         return np.where(np.abs(decision) < ROUNDING, 0.0, decision)
 
 
 def fit(first: Array, second: Array, low: float, high: float, c: float = 3.0) -> OneFeatureSvc:
-    """Train to tell two classes of numbers apart; `low` and `high` bound all that will be asked.
+    """Train to separate two classes of numbers; all later inputs must lie in [`low`, `high`].
 
-    Solves what `sklearn.svm.SVC(C=c, gamma=1)` solves. Equal numbers of one class are one sample
-    that counts several times.
+    Solves the same problem as `sklearn.svm.SVC(C=c, gamma=1)`. Equal numbers of one class become
+    one weighted sample.
 
     >>> machine = fit(np.array([0.9, 0.8]), np.array([0.1, 0.2]), 0.0, 1.0)
     >>> machine.decide(np.array([1.0, 0.0])) > 0
@@ -63,8 +63,10 @@ def kernel_features(x: Array, low: float, high: float) -> Array:
     """Features whose inner products are the kernel on [low, high]."""
     landmarks = np.linspace(low, high, max(FEWEST, int((high - low) / SPACING) + 2))
     values, vectors = np.linalg.eigh(_kernel(landmarks, landmarks))
-    kept = values > 1e-13 * values[-1]
-    features: Array = _kernel(x, landmarks) @ (vectors[:, kept] / np.sqrt(values[kept]))
+    significant = values > 1e-13 * values[-1]
+    features: Array = _kernel(x, landmarks) @ (
+        vectors[:, significant] / np.sqrt(values[significant])
+    )
     return features
 
 
@@ -74,7 +76,7 @@ def _kernel(x: Array, z: Array) -> Array:
 
 
 def _bias(decisions: Array, sides: Array, limits: Array) -> float:
-    """The best bias for given weights; where a whole interval is best, its middle, as libsvm has.
+    """The optimal bias for given weights; of an optimal interval the middle, as in libsvm.
 
     The loss is piecewise linear in the bias, with a corner where each sample reaches its margin.
     """
@@ -95,16 +97,16 @@ def _solve(signed: Array, sides: Array, limits: Array) -> Array:
     of the samples, between 0 and their limits; `lower` and `upper` those of these two bounds. The
     equations of a step are reduced to the weights and the bias, which are few.
     """
-    z = np.column_stack([signed, sides])  # the bias is one more weight, that is not kept small
-    small = np.append(np.ones(signed.shape[1]), 0.0)
+    z = np.column_stack([signed, sides])  # the bias is one more weight, without regularisation
+    regularised = np.append(np.ones(signed.shape[1]), 0.0)
     w = np.zeros(z.shape[1])
     a, slack = 0.5 * limits, 0.5 * limits
     lower, upper = np.ones_like(a), np.ones_like(a)
     for _ in range(STEPS):
-        balance = small * w - a @ z
+        balance = regularised * w - a @ z
         slope = z @ w - 1 - lower + upper
         gap = lower @ a + upper @ slack
-        value = 1 + abs(0.5 * (small * w) @ w - a.sum())
+        value = 1 + abs(0.5 * (regularised * w) @ w - a.sum())
         if (
             gap < TOLERANCE * value
             and np.abs(slope).max() < SLOPE_TOLERANCE
@@ -113,7 +115,7 @@ def _solve(signed: Array, sides: Array, limits: Array) -> Array:
             return w[:-1]
         diagonal = lower / a + upper / slack
         scaled = z / diagonal[:, None]
-        matrix = np.diag(small) + z.T @ scaled
+        matrix = np.diag(regularised) + z.T @ scaled
         one, two = -a * lower, -slack * upper  # predict: straight towards the solution
         for corrected in (False, True):
             rhs = -slope + one / a - two / slack
@@ -132,6 +134,6 @@ def _solve(signed: Array, sides: Array, limits: Array) -> Array:
 
 
 def _length(*moves: tuple[Array, Array]) -> float:
-    """The longest step that keeps everything positive."""
+    """The longest step that keeps all values positive."""
     worst = max(float(np.max(-change / value)) for change, value in moves)
     return min(1.0, 0.995 / worst) if worst > 0 else 1.0

@@ -1,6 +1,6 @@
-"""The networks: ResNet-18, MobileNetV2 and a small one for small images, and a table for more."""
+"""Models for small images: ResNet-18, MobileNetV2, a small CNN, and a registry for others."""
 
-from qunlearn.models import cnn, mobilenet, resnet  # noqa: F401  (they enter themselves)
+from qunlearn.models import cnn, mobilenet, resnet  # noqa: F401  (registers them)
 from qunlearn.models.registry import ImageShape, ModelSpec, models
 
 __all__ = ["ImageShape", "ModelSpec", "models"]

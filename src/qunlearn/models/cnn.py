@@ -1,4 +1,4 @@
-"""A small convolutional network, for demos and quick trials: it trains in seconds."""
+"""A small CNN for demos and quick experiments: it trains in seconds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from qunlearn.models.registry import ImageShape, models, scaled
 
 @models.register("cnn")
 def cnn(shape: ImageShape, classes: int, width: float) -> nn.Module:
-    """Four 3×3 convolutions, the image halved twice, its mean, a linear layer.
+    """Four 3×3 convolutions (two with stride 2), global average pooling, a linear layer.
 
-    64-pixel images are halved at once, as in the other networks.
+    Images of 64 pixels or more are halved in the first layer, as in the other models.
     """
     channels = [scaled(c, width) for c in (32, 64, 64, 128)]
     layers: list[nn.Module] = []

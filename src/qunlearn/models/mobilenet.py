@@ -28,7 +28,7 @@ def _conv(
 
 
 class InvertedResidual(nn.Module):
-    """Widen by 1×1, filter each channel by 3×3, narrow by 1×1; add the input where shapes agree."""
+    """1×1 expansion, 3×3 depthwise convolution, 1×1 projection; residual where shapes match."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int):
         super().__init__()
@@ -43,13 +43,13 @@ class InvertedResidual(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply the three convolutions, and the way around them if there is one."""
+        """Apply the convolutions, and the residual connection if there is one."""
         y: Tensor = self.layers(x)
         return x + y if self.residual else y
 
 
 class MobileNetV2(nn.Module):
-    """A stem, seventeen inverted residuals, a wide 1×1, the mean over the image, a linear layer."""
+    """Stem, seventeen inverted residuals, 1×1 convolution, global average pooling, linear layer."""
 
     def __init__(self, shape: ImageShape, classes: int, width: float):
         super().__init__()
@@ -61,7 +61,7 @@ class MobileNetV2(nn.Module):
                 wide = scaled(outputs, width)
                 layers.append(InvertedResidual(channels, wide, stride if i == 0 else 1, expansion))
                 channels = wide
-        last = scaled(1280, max(width, 1.0))  # the last layer is never narrowed, as published
+        last = scaled(1280, max(width, 1.0))  # the last layer is never narrowed, as in the paper
         self.features = nn.Sequential(*layers, *_conv(channels, last, 1), nn.ReLU6())
         self.classifier = nn.Linear(last, classes)
         for module in self.modules():

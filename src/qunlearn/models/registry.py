@@ -1,4 +1,4 @@
-"""Models by name, or by the `package.module:factory` that a user types."""
+"""Models by registered name, or by a user's `package.module:factory`."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from qunlearn.registry import Registry
 
 @dataclass(frozen=True)
 class ImageShape:
-    """Images: how many channels, how many pixels along the shorter side."""
+    """Image shape: number of channels, and pixels along the shorter side."""
 
     channels: int
     size: int
 
 
 models: Registry[Callable[[ImageShape, int, float], nn.Module]] = Registry("model")
-"""Each takes the image shape, the number of classes and a width multiplier."""
+"""Factories, called with the image shape, the number of classes and a width multiplier."""
 
 
 MOST = 1_000_000
-"""Classes, channels or pixels along a side that a model may be asked to have."""
+"""Maximum number of classes, of channels, and of pixels along a side."""
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Everything needed to build a model again; stored with its weights."""
+    """Everything needed to rebuild a model; saved with its weights."""
 
     name: str
     classes: int
@@ -45,25 +45,29 @@ class ModelSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
-            raise UserError(f"The model's name {self.name!r} is no text; give its name.")
+            raise UserError(
+                f"The model name {self.name!r} is not a string; give a name such as 'resnet18'."
+            )
         for what in ("classes", "channels", "size"):
             number = getattr(self, what)
             if type(number) is not int or not 1 <= number <= MOST:
                 raise UserError(
-                    f"A model with {what} = {number!r} is not possible: choose 1 to {MOST:,}."
+                    f"A model with {what} = {number!r} is invalid: choose 1 to {MOST:,}."
                 )
         if type(self.width) not in (int, float) or not 0 < self.width <= 16:
-            raise UserError(f"Width {self.width!r} is not possible: choose above 0, at most 16.")
+            raise UserError(
+                f"The width {self.width!r} is invalid: choose more than 0 and at most 16."
+            )
 
     @property
     def is_factory(self) -> bool:
-        """Whether the name is the user's own `package.module:factory`."""
+        """Whether the name is a user's `package.module:factory`."""
         return ":" in self.name
 
     def build(self, seed: int = 0) -> nn.Module:
-        """Build the model with weights drawn from `seed`, whatever was drawn before.
+        """Build the model with initial weights from `seed`; the global generator is unchanged.
 
-        Its `model_spec` is this spec, so that it can be saved.
+        The model gets this spec as `model_spec`, so that it can be saved.
 
         Example:
             >>> model = ModelSpec("resnet18", classes=10, channels=1, size=8, width=0.125).build()
@@ -71,7 +75,7 @@ class ModelSpec:
             torch.Size([2, 10])
         """
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach every device
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every device
             if self.is_factory:
                 model = _call_factory(self.name, self.classes)
             else:
@@ -81,12 +85,12 @@ class ModelSpec:
         return model
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain dictionary, as files keep it."""
+        """A plain dictionary, for saving."""
         return asdict(self)
 
 
 def scaled(channels: int, width: float) -> int:
-    """A number of channels times the width multiplier, in multiples of four.
+    """Channels times the width multiplier, rounded to a multiple of four.
 
     >>> scaled(64, 0.25), scaled(24, 0.5), scaled(16, 0.1)
     (16, 12, 4)
@@ -95,25 +99,25 @@ def scaled(channels: int, width: float) -> int:
 
 
 def _call_factory(path: str, classes: int) -> nn.Module:
-    """Import and call a user's factory: with `num_classes` if it takes that, else with nothing."""
+    """Import and call a user's factory, with `num_classes` if it takes that."""
     module_name, _, attribute = path.partition(":")
     try:
         factory = getattr(import_from_here(module_name), attribute)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise UserError(
-            f"The model factory {path!r} cannot be found: {error}; give package.module:function, "
-            "importable from here."
+            f"The model factory {path!r} cannot be found: {error}; give an importable "
+            "package.module:function."
         ) from None
     except Exception as error:  # whatever a user's module does when it is imported
         raise UserError(
             f"The module of the model factory {path!r} cannot be imported: "
-            f"{type(error).__name__}: {error}; mend it."
+            f"{type(error).__name__}: {error}; fix the module."
         ) from error
     arguments = {"num_classes": classes} if _takes(factory, num_classes=classes) else {}
     if not _takes(factory, **arguments):
         raise UserError(
-            f"The model factory {path!r} cannot be called; give a function that needs no argument "
-            "but num_classes."
+            f"The model factory {path!r} cannot be called; give a function whose only required "
+            "argument, if any, is num_classes."
         )
     try:
         model = factory(**arguments)
@@ -122,8 +126,8 @@ def _call_factory(path: str, classes: int) -> nn.Module:
     except Exception as error:  # whatever a user's factory does
         at = traceback.extract_tb(error.__traceback__)[-1]
         raise UserError(
-            f"The model factory {path!r} fails: {type(error).__name__}: {error} (at the end in "
-            f"{Path(at.filename).name}, line {at.lineno}); mend it."
+            f"The model factory {path!r} raised {type(error).__name__}: {error} "
+            f"({Path(at.filename).name}, line {at.lineno}); fix the factory."
         ) from error
     if not isinstance(model, nn.Module):
         raise UserError(
@@ -133,7 +137,7 @@ def _call_factory(path: str, classes: int) -> nn.Module:
 
 
 def _takes(factory: object, **arguments: object) -> bool:
-    """Whether a factory can be called so; by its signature, since calling may fail for others."""
+    """Whether the signature of a factory accepts these arguments."""
     if not callable(factory):
         return False
     try:

@@ -9,7 +9,7 @@ from qunlearn.models.registry import ImageShape, models, scaled
 
 
 class Block(nn.Module):
-    """Two 3×3 convolutions and the way around them."""
+    """A basic block: two 3×3 convolutions and a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
@@ -31,12 +31,12 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, four stages of blocks, the mean over the image, a linear layer."""
+    """Stem, four stages of basic blocks, global average pooling, linear layer."""
 
     def __init__(self, depths: tuple[int, ...], shape: ImageShape, classes: int, width: float):
         super().__init__()
         channels = [scaled(c, width) for c in (64, 128, 256, 512)]
-        # 64-pixel images are halved at once; smaller ones keep every pixel.
+        # Images of 64 pixels or more are halved by the stem; smaller ones are not.
         self.conv1 = nn.Conv2d(
             shape.channels,
             channels[0],

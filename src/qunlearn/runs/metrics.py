@@ -99,8 +99,8 @@ def metrics_of(run: Run) -> RunMetrics:
     )
     if lacks:
         raise UserError(
-            f"{str(run.path / METRICS)!r} does not hold what qunlearn writes ({lacks}); restore it "
-            "from a copy, or make the run again."
+            f"The content of {str(run.path / METRICS)!r} is invalid ({lacks}); restore the file from "
+            "a copy, or make the run again."
         )
     return metrics
 

@@ -1,4 +1,4 @@
-"""Arrays on disk, as numpy's .npz: nothing in such a file can run code."""
+"""Arrays on disk, in numpy's .npz format without pickled objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays by their names, atomically."""
+    """Write named arrays to an .npz file, atomically."""
     import numpy as np
 
     content = io.BytesIO()

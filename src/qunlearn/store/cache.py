@@ -1,4 +1,4 @@
-"""Arrays larger than memory: written once, row by row, then mapped from disk."""
+"""A disk cache for arrays larger than memory: written once, then memory-mapped."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from qunlearn.store.place import names_in, opened
 
 Bytes = NDArray[np.uint8]
 PRIVATE, PRIVATE_FILE = 0o700, 0o600
-"""Who may look: the images are other people's data, and stay their user's alone."""
+"""Permissions: cached images may be personal data, so only the user can read them."""
 
 
 def default_cache_dir() -> Path:
-    """`qunlearn` in the user's cache folder, as the XDG standard has it."""
+    """`qunlearn` in the user's cache folder, by the XDG standard."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qunlearn"
 
 
@@ -42,29 +42,29 @@ def memory_mapped(
     rows: Iterable[Bytes],
     notes: Callable[[], Any],
 ) -> tuple[Bytes, Any]:
-    """Map an array of bytes from the cache, writing it first if need be.
+    """Memory-map a uint8 array from the cache; write it first if it is not there.
 
-    A cache that is incomplete, damaged or made under another key is written anew; what other keys
-    have left under the same name is deleted, so that erased samples do not live on in it.
+    A cache that is incomplete, corrupt or of another key is rewritten. Caches of the same name
+    under other keys are deleted, so that erased samples do not survive in them.
 
     Args:
-        folder: Where the cache is.
-        name: Whose it is: the same name for the same place of origin.
-        key: Changes when the origin has changed.
-        shape: Of the whole array.
-        rows: The array in consecutive blocks along its first axis; only read if need be.
-        notes: What to keep beside the array, as JSON; called when all rows were read.
+        folder: The cache folder.
+        name: Identifies the source of the data, such as a folder of images.
+        key: Identifies the content of the source; changes whenever that changes.
+        shape: Shape of the complete array.
+        rows: The array in consecutive blocks along its first axis; read only on a cache miss.
+        notes: Returns JSON to save with the array; called after all rows were read.
 
     Returns:
-        The array, which can be read and privately written to, and the notes.
+        The array, mapped copy-on-write, and the notes.
     """
     target = folder / f"{name}.{key}.npy"
-    mark = target.with_suffix(".json")
-    with suppress(OSError):  # it may be another's, to be read only
+    notes_path = target.with_suffix(".json")
+    with suppress(OSError):  # another user's cache can still be read
         folder.chmod(PRIVATE)
-    found = _load(target, mark, shape)
-    if found is not None:
-        return found
+    cached = _load(target, notes_path, shape)
+    if cached is not None:
+        return cached
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(PRIVATE, exist_ok=True)
@@ -72,21 +72,21 @@ def memory_mapped(
         if need > free:
             raise UserError(
                 f"The decoded images need {need:,} bytes in {str(folder)!r}, where {free:,} are "
-                "free; make room, or name another folder with --cache-dir."
+                "free; free some space, or name another folder with --cache-dir."
             )
         drop_cache(folder, name)
         _write(target, shape, rows)
-        # The mark comes last: an array without one was not finished.
-        write_bytes(mark, json_text({"notes": notes()}).encode(), PRIVATE_FILE)
+        # Written last: an array without its notes is incomplete.
+        write_bytes(notes_path, json_text({"notes": notes()}).encode(), PRIVATE_FILE)
     except OSError as error:
         raise UserError(
             f"The cache in {str(folder)!r} cannot be written: {error}; name another folder with "
             "--cache-dir."
         ) from None
-    found = _load(target, mark, shape)
-    if found is None:
+    cached = _load(target, notes_path, shape)
+    if cached is None:
         raise Failure(f"The cache {str(target)!r} was written but cannot be read; try again.")
-    return found
+    return cached
 
 
 def drop_cache(folder: Path, name: str) -> None:
@@ -116,9 +116,9 @@ def _write(target: Path, shape: tuple[int, ...], rows: Iterable[Bytes]) -> None:
             raise ValueError(f"{count} rows came for an array {shape}")
 
 
-def _load(target: Path, mark: Path, shape: tuple[int, ...]) -> tuple[Bytes, Any] | None:
+def _load(target: Path, notes_path: Path, shape: tuple[int, ...]) -> tuple[Bytes, Any] | None:
     try:
-        notes = read_json(mark)["notes"]
+        notes = read_json(notes_path)["notes"]
         check_regular(target)
         # Writable but private ("c"): torch warns of arrays that it cannot write to.
         array = np.load(target, mmap_mode="c", allow_pickle=False)

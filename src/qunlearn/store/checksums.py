@@ -1,4 +1,4 @@
-"""The checksum file of a folder, as `sha256sum` writes it and `sha256sum -c` checks it."""
+"""The checksum file of a folder, in the format of `sha256sum`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _LINE = re.compile(r"([0-9a-f]{64})  ([^/\\]+)")
 
 
 def write_checksums(path: Path, sums: Mapping[str, str]) -> None:
-    """Write the checksums of files by their names."""
+    """Write the checksum of each file name."""
     write_text(path, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
 
 
 def read_checksums(path: Path) -> dict[str, str]:
-    """The checksums in a file, by the names of what they were taken of."""
+    """Read a checksum file: the checksum of each file name."""
     lines = read(path, str.splitlines, "text")
-    found = [_LINE.fullmatch(line) for line in lines]
-    sums = {match[2]: match[1] for match in found if match}
+    matches = [_LINE.fullmatch(line) for line in lines]
+    sums = {match[2]: match[1] for match in matches if match}
     if not lines or len(sums) < len(lines):
         raise UserError(
-            f"The file {str(path)!r} is damaged: not every line is a checksum and the name of a "
-            "file; restore it from a copy."
+            f"The file {str(path)!r} is damaged: a line is not a checksum followed by a file "
+            "name; restore it from a copy."
         )
     return sums

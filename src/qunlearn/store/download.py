@@ -1,7 +1,7 @@
-"""Fetching files: checked before anything is put in place, unpacked without trusting names.
+"""Downloads: verified by checksum before they are installed, unpacked without trusting paths.
 
-Not by pooch, which has no bound on what a server sends or an archive unpacks to, and puts files in
-place by their paths, through links that may be there.
+This does not use pooch, which limits neither the download size nor the unpacked size, and follows
+symbolic links in the target folder.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from qunlearn.store.place import named, opened
 Progress = Callable[[int, "int | None"], None]
 TIMEOUT = 60.0  # seconds without a byte
 CHUNK = 1 << 20
-LARGEST = 8 << 30  # bytes that a download or an unpacked archive may have
+LARGEST = 8 << 30  # maximum bytes of a download, and of an unpacked archive
 
 
 def fetch_file(url: str, md5: str, target: Path, progress: Progress | None = None) -> None:
-    """Fetch one file to `target`; it is put there only when its checksum is right.
+    """Download one file to `target`; it is installed only if its checksum matches.
 
     Args:
         url: The address.
-        md5: The checksum that the content must have.
-        target: Where it goes; folders on the way are made.
+        md5: The expected checksum.
+        target: The path to write; missing parent folders are created.
         progress: Called with the bytes so far and in all (None if unknown).
     """
     with _folder(target.parent), replacing(target) as file:
@@ -52,17 +52,17 @@ def fetch_archive(
     wanted: Callable[[str], bool],
     progress: Progress | None = None,
 ) -> None:
-    """Fetch a .tar.gz or .zip archive and unpack one folder of it.
+    """Download a .tar.gz or .zip archive and unpack one folder of it.
 
-    Only regular files that are wanted are unpacked; links, devices and paths that lead elsewhere
-    are passed over. Files that exist already are replaced.
+    Only regular files selected by `wanted` are unpacked; links, devices and paths that leave the
+    folder are skipped. Existing files are replaced.
 
     Args:
         url: The address.
-        md5: The checksum that the archive must have.
-        into: The folder below which `folder` appears.
+        md5: The expected checksum of the archive.
+        into: The parent folder of the unpacked `folder`.
         folder: The top folder in the archive.
-        wanted: Says of a path below `folder` whether it is unpacked.
+        wanted: Whether to unpack a path below `folder`.
         progress: Called with the bytes so far and in all (None if unknown).
     """
     with _folder(into), tempfile.TemporaryDirectory(dir=into, prefix=".download.") as name:
@@ -73,9 +73,12 @@ def fetch_archive(
         try:
             count = _unpack(archive, unpacked, folder, wanted)
         except Exception as error:  # readers raise nearly anything on damaged files
-            raise UserError(f"The archive {url} cannot be unpacked: {error}.") from None
+            raise UserError(f"The archive {url} cannot be unpacked: {error}; try again.") from None
         if not count:
-            raise UserError(f"The archive {url} has no files in {folder!r}; it must have changed.")
+            raise UserError(
+                f"The archive {url} has no files in {folder!r}, so its layout has changed; upgrade "
+                "qunlearn."
+            )
         _move(unpacked, into / folder)
 
 
@@ -97,7 +100,7 @@ def _fetch(url: str, md5: str, file: IO[bytes], progress: Progress | None) -> No
                 if progress is not None:
                     progress(received, total)
     except urllib.error.HTTPError as error:
-        raise UserError(f"{url} answered {error.code} {error.reason}; {remedy}.") from None
+        raise UserError(f"{url} returned HTTP {error.code} {error.reason}; {remedy}.") from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise UserError(f"{url} could not be fetched ({reason}); {remedy}.") from None
@@ -109,7 +112,7 @@ def _fetch(url: str, md5: str, file: IO[bytes], progress: Progress | None) -> No
     if digest.hexdigest() != md5:
         raise UserError(
             f"{url} has the checksum {digest.hexdigest()} instead of {md5}, so it is damaged or "
-            f"not the official file, and nothing was kept; try again, or {remedy}."
+            f"not the official file; it was discarded. Try again, or {remedy}."
         )
 
 
@@ -146,7 +149,7 @@ def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[], IO[bytes]]]
 
 
 def _move(source: Path, target: Path) -> None:
-    """Put the files of a folder into another, through no link that may be there."""
+    """Move the files of a folder into another, following no symbolic link."""
     with named(target.parent):
         for path in sorted(source.rglob("*")):
             place = target / path.relative_to(source)
@@ -157,7 +160,7 @@ def _move(source: Path, target: Path) -> None:
 
 @contextmanager
 def _folder(path: Path) -> Iterator[None]:
-    """Make a folder for the block; one that was not there before goes away if the block fails."""
+    """Create a folder for the block; a new one is removed if the block raises."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -171,7 +174,7 @@ def _folder(path: Path) -> Iterator[None]:
         with writing(path):
             yield
     except BaseException:
-        with suppress(OSError):  # what went wrong first is what is to be told
+        with suppress(OSError):  # report the first error
             for folder in made:
                 folder.rmdir()
         raise

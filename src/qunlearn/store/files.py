@@ -1,4 +1,4 @@
-"""Files: read if they are regular and not too large, written whole or not at all."""
+"""File access: reads are limited to regular files of bounded size, and writes are atomic."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from qunlearn.store.place import FILE, kind_of, names_in, open_own, opened
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say in one sentence what the disk refuses inside the block: it is full, gone or closed."""
+    """Turn an `OSError` inside the block into a `Failure` that names the path."""
     try:
         yield
     except OSError as error:
         raise Failure(
-            f"{str(path)!r} could not be written: {error.strerror or error}; nothing half-written "
-            "is kept. Mend that, and give the command again."
+            f"{str(path)!r} could not be written: {error.strerror or error}. No partial file was "
+            "left behind. Fix the cause, then run the command again."
         ) from None
 
 
 WRONG = (
     *(LookupError, TypeError, ValueError, AttributeError, StopIteration, ArithmeticError),
-    RuntimeError,  # PyTorch's word for shapes that do not fit
+    RuntimeError,  # raised by PyTorch for shape mismatches
 )
-"""What using a value raises that is not of the kind, or not where, it should be."""
+"""Exceptions raised by using a value of the wrong type, or one that is missing."""
 
 
 @contextmanager
 def as_written(path: Path) -> Iterator[None]:
-    """Say in one sentence, of a block that uses what `path` holds, that it is not as expected.
+    """Turn errors of a block that uses the content of `path` into a `UserError` about that file.
 
-    What a checksum agrees with may still come from somebody who means harm, or knows no better.
+    A file with a matching checksum may still have been forged or edited.
     """
     try:
         yield
@@ -49,23 +49,23 @@ def as_written(path: Path) -> Iterator[None]:
         raise
     except WRONG as error:
         raise UserError(
-            f"{str(path)!r} does not hold what qunlearn writes ({type(error).__name__}: {error}); "
-            "restore it from a copy, or make it again."
+            f"The content of {str(path)!r} is invalid ({type(error).__name__}: {error}); restore "
+            "the file from a copy, or create it again."
         ) from None
 
 
 Row = dict[str, Any]
-"""A line of the history: numbers by name."""
+"""One line of the training history: metrics by name."""
 
 UNDER_WAY = ".writing-"
-"""What the names of files begin with that are being written; killed processes leave such."""
+"""Prefix of temporary files; a killed process leaves such files behind."""
 
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """Give a temporary file beside `path`; on success it is flushed and takes `path`'s place.
+    """Open a temporary file beside `path`; on success it is flushed and renamed to `path`.
 
-    A failure inside the block leaves whatever stood at `path` before, and no rubbish.
+    If the block raises, the file at `path` is unchanged and the temporary file is deleted.
     """
     with opened(path.parent) as folder:
         name, handle = _temporary(folder, mode)
@@ -76,33 +76,33 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
                 os.fsync(handle)
                 os.replace(name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
-            with suppress(OSError):  # what went wrong first is what is to be told
+            with suppress(OSError):  # report the first error
                 os.unlink(name, dir_fd=folder)
             raise
         os.fsync(folder)
 
 
 def _temporary(folder: int, mode: int) -> tuple[str, int]:
-    """A new file, locked for as long as its writer lives; see `sweep`."""
+    """Create a temporary file, locked while its writer lives; see `sweep`."""
     while True:
         name = UNDER_WAY + secrets.token_hex(8)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(name, flags, mode, dir_fd=folder)
         try:
-            mine = try_lock(handle)
-        except OSError:  # a file system without locks, where nothing is swept
-            mine = True
-        if mine and os.fstat(handle).st_nlink:
+            locked = try_lock(handle)
+        except OSError:  # a file system without locks: `sweep` deletes nothing there
+            locked = True
+        if locked and os.fstat(handle).st_nlink:
             return name, handle
-        os.close(handle)  # swept between our making and our locking it
+        os.close(handle)  # deleted by `sweep` before it was locked
 
 
 def sweep(folder: int) -> None:
-    """Delete what killed writers left in an opened folder; what a living one is at stays."""
+    """Delete temporary files of killed writers in an open folder; those in use stay."""
     for name in names_in(folder):
         if not name.startswith(UNDER_WAY):
             continue
-        with suppress(OSError):  # gone meanwhile, or none of ours
+        with suppress(OSError):  # already deleted, or owned by another user
             handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
             try:
                 if stat.S_ISREG(os.fstat(handle).st_mode) and try_lock(handle):
@@ -112,9 +112,9 @@ def sweep(folder: int) -> None:
 
 
 def try_lock(handle: int) -> bool:
-    """Lock an open file for as long as it is open; False if another process has it.
+    """Lock an open file until it is closed; False if another process holds the lock.
 
-    By its descriptor: filelock's own opening of files goes through links on the way.
+    Locks the descriptor, because filelock would follow symbolic links when opening the path.
     """
     from filelock import lock_descriptor
 
@@ -122,13 +122,13 @@ def try_lock(handle: int) -> bool:
 
 
 def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write `content` to `path`, atomically; less of the `mode` what the user's umask withholds."""
+    """Write `content` to `path`, atomically, with `mode` restricted by the umask."""
     with writing(path), replacing(path, mode) as file:
         file.write(content)
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to the file at `path`, and flush it."""
+    """Append a line to the file at `path`, and flush it to disk."""
     with writing(path), opened(path.parent) as folder:
         handle = open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, folder)
         with os.fdopen(handle, "a", encoding="utf-8") as file:
@@ -138,20 +138,20 @@ def append_line(path: Path, line: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete the file at `path`, if there is one; of a link, the link."""
+    """Delete the file at `path` if it exists; a symbolic link itself, not its target."""
     with writing(path), opened(path.parent) as folder, suppress(FileNotFoundError):
         os.unlink(path.name, dir_fd=folder)
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for output, unless it is there."""
+    """Create an output folder if it does not exist."""
     try:
         with opened(path, make=True):
             pass
     except OSError as error:
         raise UserError(
-            f"The output folder {str(path)!r} cannot be made: {error.strerror}; name another one "
-            "with --out."
+            f"The output folder {str(path)!r} cannot be created: {error.strerror}; name another "
+            "one with --out."
         ) from None
 
 
@@ -166,22 +166,22 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """A value as indented JSON."""
+    """Serialise a value as indented JSON."""
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file, or say in one sentence what is wrong with it."""
+    """Read a JSON file; an invalid one is a `UserError`."""
     return read(path, parse_json, "JSON")
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds names and values."""
+    """Read a JSON file whose top level is an object."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise UserError(
-            f"The file {str(path)!r} is damaged: it does not hold names and values; "
-            "restore it from a copy."
+            f"The file {str(path)!r} is damaged: its top level is not a JSON object; restore it "
+            "from a copy."
         )
     return value
 
@@ -193,13 +193,13 @@ def read(
     decode: Callable[[bytes], str] = bytes.decode,
 ) -> Any:
     """Read a text file and parse it; a missing, unreadable or malformed one is a `UserError`."""
-    most = largest(path, kind)
+    max_bytes = largest(path, kind)
     with reading(path) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
         raise UserError(
-            f"The file {str(path)!r} has more than {most:,} bytes, and is not read; name a smaller "
-            "one."
+            f"The file {str(path)!r} has more than {max_bytes:,} bytes, the limit for such "
+            "files; name a smaller one."
         )
     try:
         if kind in ("CSV", "text"):
@@ -210,14 +210,14 @@ def read(
         return parse(text)
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"The file {str(path)!r} is not valid {kind}: {error}; mend it, or restore it from a "
-            "copy."
+            f"The file {str(path)!r} is not valid {kind}: {error}; correct it, or restore it from "
+            "a copy."
         ) from None
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[IO[bytes]]:
-    """Open a regular file to be read: a pipe or a device could keep us waiting for ever."""
+    """Open a regular file for reading; a pipe or a device could block for ever."""
     try:
         check_regular(path)
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -226,21 +226,21 @@ def reading(path: Path) -> Iterator[IO[bytes]]:
         raise UserError(f"There is no file {str(path)!r}; check the path.") from None
     except UserError:
         raise
-    except (OSError, ValueError) as error:  # a ValueError for a path that no system can have
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         raise UserError(
             f"The file {str(path)!r} cannot be read: {error}; check the path and its permissions."
         ) from None
 
 
 def check_regular(path: Path) -> None:
-    """Raise if there is something at `path`, or where a link there leads, that is no file."""
+    """Raise if `path` exists, after following links, and is not a regular file."""
     kind = kind_of(path, follow=True)
     if kind not in (None, FILE):
         raise UserError(f"{str(path)!r} is {kind}, not a regular file; name a file.")
 
 
 def sha256(path: Path) -> str:
-    """A file's checksum."""
+    """The SHA-256 of a file, as hex digits."""
     digest = hashlib.sha256()
     with reading(path) as file:
         while block := file.read(1 << 20):
@@ -249,6 +249,6 @@ def sha256(path: Path) -> str:
 
 
 def new_folder(prefix: str) -> Path:
-    """A new, empty folder among the temporary files."""
+    """Create an empty temporary folder."""
     with writing(Path(tempfile.gettempdir())):
         return Path(tempfile.mkdtemp(prefix=prefix))

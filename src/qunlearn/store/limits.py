@@ -1,7 +1,7 @@
-"""How large a file may be, and how much may be in it: asked before it is parsed.
+"""Limits on the size and content of files, checked before parsing.
 
-A parser takes many times a file's size in memory, and some take time with the square of it. Real
-files stay far below these bounds.
+A parser needs many times the size of a file in memory, and some need quadratic time. Real files
+stay far below these limits.
 """
 
 from __future__ import annotations
@@ -26,54 +26,54 @@ LARGEST = {
     "CSV": 1 << 27,  # metadata, and lists of ids
     "text": 1 << 27,  # likewise
 }
-"""The largest file that is read, in bytes: by its name if it has one of these, else by its kind."""
+"""Maximum file size in bytes: by file name if it is listed, otherwise by format."""
 
 MOST_MEMORY = 1 << 27
-"""Bytes of a text in memory: one rare letter makes all others take four bytes each."""
+"""Maximum bytes of a decoded text: one non-Latin character can widen all others to four bytes."""
 
 MOST_VALUES = 2_000_000
-"""Values in a JSON file, or lines of a CSV or text file: more samples than a manifest can have."""
+"""Maximum number of values in a JSON file, or of lines in a CSV or text file."""
 
 MOST_DOTS = 4_000
-"""Dots in a TOML file: a key of many parts takes memory with the square of their number."""
+"""Maximum number of dots in a TOML file: the memory for a dotted key is quadratic in its parts."""
 
 MOST_PARTS = 20
-"""Parts of a TOML table's name: every setting in the table takes time with their number."""
+"""Maximum number of parts in a TOML table name: each key in the table takes linear time in it."""
 
 MOST_TENSORS = 100_000
-"""Tensors in a safetensors file."""
+"""Maximum number of tensors in a safetensors file."""
 
 
 def largest(path: Path, kind: str) -> int:
-    """The largest size that a file may have."""
+    """Maximum size of a file, in bytes."""
     return LARGEST.get(path.name, LARGEST[kind])
 
 
 def parse_json(text: str, **options: Any) -> Any:
-    """Parse JSON, unless it has more values than any file of ours: that is a `ValueError`."""
+    """Parse JSON; too many values are a `ValueError`."""
     check_count(sum(map(text.count, ",{[")), "values")
     return json.loads(text, **options)
 
 
 def parse_lines(text: str) -> list[Any]:
-    """Parse JSON line by line, under the same bound for all of them."""
+    """Parse JSON Lines; too many values in total are a `ValueError`."""
     check_count(sum(map(text.count, "\n,{[")), "values")
     return [json.loads(line) for line in text.split("\n") if line]
 
 
 def check_count(number: int, what: str, most: int = MOST_VALUES) -> None:
-    """Raise a `ValueError` if there are too many."""
+    """Raise a `ValueError` if a number exceeds its limit."""
     if number > most:
-        raise ValueError(f"it has {number:,} {what}, and more than {most:,} are not read")
+        raise ValueError(f"it has {number:,} {what}, more than the limit of {most:,}")
 
 
 def check_memory(text: str) -> None:
-    """Raise a `ValueError` if a text takes more memory than its file led to expect."""
+    """Raise a `ValueError` if a decoded text takes too much memory."""
     check_count(sys.getsizeof(text), "bytes in memory", MOST_MEMORY + 1024)
 
 
 def check_toml(text: str) -> None:
-    """Raise a `ValueError` if keys may have more parts than anybody writes."""
+    """Raise a `ValueError` if TOML keys may have too many parts."""
     check_count(text.count("."), "dots", MOST_DOTS)
     for name in re.findall(r"^[ \t]*\[.*", text, re.MULTILINE):
         check_count(name.count(".") + 1, "parts in a table's name", MOST_PARTS)

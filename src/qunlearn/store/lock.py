@@ -1,4 +1,4 @@
-"""One writer at a time: a lock on a folder that the system releases when its owner dies."""
+"""A write lock on a folder; the operating system releases it when the owner exits."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep every other process from writing to `folder` meanwhile, or say that one is at it.
+    """Lock `folder` for writing during the block; a `UserError` if another process holds the lock.
 
-    The system holds the lock for as long as the process lives: nothing is left behind by one that
-    was killed but an empty file.
+    The lock ends with the process: a killed process leaves only an empty file behind.
     """
     with writing(folder / LOCK), opened(folder) as place:
-        handle = _taken(folder, place)
+        handle = _acquire(folder, place)
     try:
         yield
     finally:
-        with suppress(OSError, UserError), opened(folder) as place:  # one that stays does no harm
-            os.unlink(LOCK, dir_fd=place)  # before it is let go, lest another process has it then
+        with suppress(OSError, UserError), opened(folder) as place:  # a leftover file is harmless
+            os.unlink(LOCK, dir_fd=place)  # before unlocking, so that it is not another process's
         with suppress(OSError):
             os.close(handle)
 
@@ -39,26 +38,26 @@ def check_unlocked(folder: Path) -> None:
         handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
         try:
             if not try_lock(handle):
-                raise _held(folder)
+                raise _locked_error(folder)
         finally:
             os.close(handle)
 
 
-def _held(folder: Path) -> UserError:
+def _locked_error(folder: Path) -> UserError:
     return UserError(
         f"Another process is writing to {str(folder)!r}; wait for it to end, or name another "
         "folder with --out."
     )
 
 
-def _taken(folder: Path, place: int) -> int:
+def _acquire(folder: Path, place: int) -> int:
     while True:
         handle = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT, place)
         if not try_lock(handle):
             os.close(handle)
-            raise _held(folder)
+            raise _locked_error(folder)
         with suppress(FileNotFoundError):
-            there = os.stat(LOCK, dir_fd=place, follow_symlinks=False)
-            if os.path.samestat(os.fstat(handle), there):
+            current = os.stat(LOCK, dir_fd=place, follow_symlinks=False)
+            if os.path.samestat(os.fstat(handle), current):
                 return handle
-        os.close(handle)  # its owner ended, and took it away, between our opening and our locking
+        os.close(handle)  # its owner deleted it between our opening and locking it

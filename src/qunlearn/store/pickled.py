@@ -1,4 +1,4 @@
-"""Pickled checkpoints: never opened, but recognised, with the line that converts them."""
+"""Pickled checkpoints: detected and refused, with a command that converts them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qunlearn.errors import UserError
 
 ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 STARTS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-"""How the files begin that PyTorch writes, by zip and before that by pickle alone."""
+"""First bytes of files that `torch.save` writes: zip archives, or bare pickles."""
 
 PROGRAM = (
     "import sys; from safetensors.torch import save_file; from torch import is_tensor, load; "
@@ -18,23 +18,23 @@ PROGRAM = (
     "if isinstance(d.get(k), dict)), d); "
     "save_file({k: v.contiguous().clone() for k, v in d.items() if is_tensor(v)}, sys.argv[2])"
 )
-"""What a user may run: only they can know whether they trust the file."""
+"""Conversion script, run by the user: only they know whether the file can be trusted."""
 
 
 def conversion(path: Path) -> str:
-    """The line of shell that makes a safetensors file of a pickled checkpoint."""
+    """The shell command that converts a pickled checkpoint to safetensors."""
     return shlex.join(["python", "-c", PROGRAM, str(path), str(path.with_suffix(".safetensors"))])
 
 
 def refuse_pickled(path: Path) -> None:
-    """Raise if a file is a pickled checkpoint, by its name or how it begins."""
+    """Raise if a file is a pickled checkpoint, by its suffix or its first bytes."""
     if not path.is_file():
-        return  # whoever reads it says what is wrong
+        return  # reading it reports the error
     with path.open("rb") as file:
         start = file.read(4)
     if path.suffix.lower() in ENDINGS or start.startswith(STARTS):
         raise UserError(
-            f"The weights {str(path)!r} are pickled, and unpickling a file can run code, so that "
-            "qunlearn never does; if you trust the file, convert it and name the new one with "
+            f"The weights {str(path)!r} are pickled. qunlearn does not unpickle, because that can "
+            "run code from the file. If you trust it, convert it and name the new file with "
             f"--weights: {conversion(path)}"
         )

@@ -1,8 +1,8 @@
-"""Where files may be written: below a folder that the user named, and through no link there.
+"""Safe output paths: writes stay child a folder that the user named and follow no symbolic link.
 
-A run or a comparison may come from a stranger, with links planted in it. The folder that the user
-named may itself be reached through a link; below it every folder is opened by descriptor, one by
-one, and a link on the way is refused. What a descriptor leads to cannot be exchanged afterwards.
+A run or a comparison may come from an untrusted source, with links planted in it. The folder that
+the user named may be a link. Below it every folder is opened by descriptor, one by one, and a link
+is refused. A descriptor cannot be redirected afterwards.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-"""What can stand at a path, as messages call it."""
+"""File types, as messages call them."""
 
 _named: ContextVar[tuple[Path, ...]] = ContextVar("named", default=())
 
 
 @contextmanager
 def named(*folders: Path) -> Iterator[None]:
-    """Say that the user named these folders: within the block, no link below them is followed.
+    """Declare that the user named these folders: within the block, no link child them is followed.
 
-    Of folders that are within each other, the outermost counts.
+    Of nested folders, the outermost counts.
     """
     before = _named.set((*_named.get(), *(folder.absolute() for folder in folders)))
     try:
@@ -48,30 +48,30 @@ def named(*folders: Path) -> Iterator[None]:
 
 
 def named_folders() -> tuple[Path, ...]:
-    """The folders that the user named, to be handed on to another process."""
+    """The folders that the user named, for passing on to a child process."""
     return _named.get()
 
 
 def set_named(folders: tuple[Path, ...]) -> None:
-    """Take over the folders that the user named to the process that started this one."""
+    """Set the folders that the user named, in a child process."""
     _named.set(folders)
 
 
-def _way(folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """The named folder that a folder is below, and the names on the way from there."""
+def _relative(folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """Split a path into the named folder that contains it and the components child that."""
     folder = folder.absolute()
-    # One that is below none is taken for named: the user typed it, as the folder of an export.
+    # A folder outside all named ones counts as named: the user typed it, as for an export.
     root = next((each for each in _named.get() if folder.is_relative_to(each)), folder)
     names = folder.relative_to(root).parts
     if ".." in names:
-        raise ValueError(f"a way out of {str(root)!r}: {str(folder)!r}")
+        raise ValueError(f"the path {str(folder)!r} leaves {str(root)!r}")
     return root, names
 
 
 @contextmanager
 def opened(folder: Path, make: bool = False) -> Iterator[int]:
-    """A descriptor of a folder to write in; with `make`, the folder is made if it is missing."""
-    root, names = _way(folder)
+    """Open a folder to write in, as a descriptor; `make` creates missing folders."""
+    root, names = _relative(folder)
     if make:
         root.mkdir(parents=True, exist_ok=True)
     handle = os.open(root, _FOLDER)
@@ -82,57 +82,57 @@ def opened(folder: Path, make: bool = False) -> Iterator[int]:
             if make:
                 make_one(name, handle)
             check_kind(here, FOLDER)
-            below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
-            handle, above = below, handle
-            _close(above)
+            child = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+            handle, parent = child, handle
+            _close(parent)
         yield handle
     finally:
         _close(handle)
 
 
 def _close(handle: int) -> None:
-    with suppress(OSError):  # nothing was written to it that could be lost
+    with suppress(OSError):  # a folder has no unwritten data to lose
         os.close(handle)
 
 
 def make_one(name: str, handle: int) -> None:
-    """Make one folder in an opened one, unless it is there."""
+    """Create a folder inside an open one if it does not exist."""
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=handle)
 
 
 def names_in(handle: int) -> list[str]:
-    """What is in an opened folder."""
+    """The names in an open folder."""
     return os.listdir(handle)
 
 
 def check_reached(folder: Path) -> None:
-    """Raise if a link stands on the way from the named folder to `folder`, or in its place."""
-    here, names = _way(folder)
+    """Raise if `folder`, or a folder between it and the named one, is a symbolic link."""
+    here, names = _relative(folder)
     for name in names:
         here = here / name
         check_kind(here, FOLDER)
 
 
 def open_own(path: Path, flags: int, handle: int) -> int:
-    """Open, or create, a regular file in the folder that was opened; refuse anything else there."""
+    """Open or create a regular file in an open folder; any other kind of file is refused."""
     check_kind(path, FILE)  # before it is opened: opening a device can have effects
     file = os.open(path.name, flags | _PLAIN, 0o666, dir_fd=handle)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise _refused(path, "no regular file")
+        raise _refused(path, "not a regular file")
     return file
 
 
-def check_kind(path: Path, wanted: str) -> None:
-    """Raise if something else than a FILE or a FOLDER is at `path`; nothing at all is fine."""
+def check_kind(path: Path, expected: str) -> None:
+    """Raise if `path` exists and is not of the expected kind, FILE or FOLDER."""
     kind = kind_of(path)
-    if kind not in (None, wanted):
+    if kind not in (None, expected):
         raise _refused(path, kind)
 
 
 def kind_of(path: Path, follow: bool = False) -> str | None:
-    """What is at `path`, in a word; None if nothing is."""
+    """The kind of file at `path`; None if it does not exist."""
     try:
         mode = path.stat().st_mode if follow else path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):

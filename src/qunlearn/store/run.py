@@ -1,19 +1,19 @@
-"""The run folder: what was asked, what it was done on, what came out.
+"""The run folder: settings, data split, weights and results.
 
-config.toml         the settings; `qunlearn train --config` with it makes the run again
-split.json          the manifest: every sample's part and hash, and what was forgotten
+config.toml         the settings; `qunlearn train --config` with it repeats the run
+split.json          the manifest: every sample's part and hash, and the requests to forget
 model.safetensors   the weights, with everything needed to build the model in the header
-history.jsonl       one line for each epoch
-metrics.json        accuracy and the other figures
-predictions.safetensors   the model's outputs on every part that was measured
+history.jsonl       one line per epoch
+metrics.json        accuracy and the other metrics
+predictions.safetensors   the model's logits on every part that was measured
 checksums.txt       the SHA-256 of every file here; `sha256sum -c checksums.txt` checks them too
-run.json            when it was begun and finished, versions, machine, timings; written last, so its
-                    presence means "complete"
+run.json            start and end, versions, machine, timings; written last, so its presence
+                    means "complete"
 
-While a run is being made there are also checkpoint.safetensors, from which it can go on, and .lock.
-Files may be added later, as audit.json and a report; they are no part of the run. A file is
-compared with its checksum when it is read. Runs of format 1, before there was a checksums.txt, name
-no format in run.json; they load as ever, and only their weights are checked.
+An unfinished run also has checkpoint.safetensors, from which it can be resumed, and .lock. Files
+added later, such as audit.json and a report, are not part of the run. A file is compared with its
+checksum when it is read. Runs of format 1 have no checksums.txt and no format in run.json; only
+their weights are checked.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ PREDICTIONS, CHECKSUMS = "predictions.safetensors", "checksums.txt"
 CHECKPOINT, AUDIT = "checkpoint.safetensors", "audit.json"
 PAGE, FIGURES = "report.html", "figures"
 FIGURE_NAME = re.compile(r"(gaps|runtime|(confidence|answers|sample|conflict)-.*|image)\.(svg|png)")
-"""What the files of figures are called."""
+"""File names of figures."""
 PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, CHECKSUMS, INFO)
 NEEDED = (CONFIG, SPLIT, MODEL, METRICS, INFO)
 OLDEST, FORMAT = 1, 2
-"""The formats of the run folder that are read, and the one that is written, the newest."""
+"""The oldest format of the run folder that is read, and the format that is written."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What timings were measured on."""
+    """The machine that timings were measured on."""
 
     system: str = ""
     processor: str = ""
@@ -86,22 +86,22 @@ class Machine:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """How a run came about; what stands in `run.json`.
+    """The provenance of a run: the content of `run.json`.
 
     Attributes:
-        seconds: The time that each stage took.
-        method: What made the network forget; None for a network that has forgotten nothing.
+        seconds: Duration of each stage.
+        method: The unlearning method; None for a network that has forgotten nothing.
         revision: The method's revision.
         origin: The digest of the weights before forgetting.
-        weights_of: The digest of the run whose weights a run has, where it only retired samples;
-            what else stands here of how the network was made is that run's.
-        held_out_check: Of an adopted network: whether its held-out samples look unseen.
-        declared: Of a Retrain that was trained elsewhere: what was checked about it.
-        made_in: "Python" if it was not made by a command.
-        begun: When, as ISO 8601.
-        finished: When, as ISO 8601.
-        versions: Of everything that can change a result.
-        machine: What the timings were measured on.
+        weights_of: For a run that only retired samples: the digest of the run whose weights it
+            has. The other provenance is that run's.
+        held_out_check: For an adopted network: whether its held-out samples look unseen.
+        declared: For a Retrain that was trained elsewhere: what was checked about it.
+        made_in: "Python" if the run was not made by a command.
+        begun: Start time, in ISO 8601.
+        finished: End time, in ISO 8601.
+        versions: Versions of all software that can change a result.
+        machine: The machine that the timings were measured on.
         model_sha256: The digest of the weights.
         format: The format of the run folder.
     """
@@ -131,23 +131,23 @@ class RunInfo:
 
 
 class AnotherRun(UserError):
-    """What is in the folder was begun with other settings or samples than are given now."""
+    """The run in the folder has other settings or samples than the current request."""
 
 
 class Run:
-    """A run folder. `Run.writing` begins one or goes on with it, `Run.open` reads a whole one."""
+    """A run folder. `Run.writing` starts or resumes a run, `Run.open` reads a complete one."""
 
     def __init__(self, path: Path):
         self.path = path
 
     @staticmethod
     def check_free(path: Path, resume: bool = False) -> None:
-        """Raise unless a run could be written to `path`, or gone on with; touches nothing."""
+        """Raise unless a run could be written to `path`, or resumed there; changes nothing."""
         try:
             exists = path.exists()
         except OSError as error:
             raise UserError(
-                f"The output {str(path)!r} is no possible path: {error.strerror}; name another one "
+                f"The output {str(path)!r} is not a valid path: {error.strerror}; name another one "
                 "with --out."
             ) from None
         if exists and not path.is_dir():
@@ -156,7 +156,7 @@ class Run:
         if begun and not resume:
             check_unlocked(path)
         if path.is_dir() and not (resume and begun) and _names(path):
-            hint = ", or go on with the run in it with --resume" if begun else ""
+            hint = ", or add --resume to resume the run in it" if begun else ""
             raise UserError(
                 f"The output folder {str(path)!r} is not empty; name a new one with --out{hint}."
             )
@@ -171,7 +171,7 @@ class Run:
 
     @classmethod
     def create(cls, path: Path) -> Run:
-        """Begin a run in a new or empty folder."""
+        """Start a run in a new or empty folder."""
         cls.check_free(path)
         make_folder(path)
         return cls(path)
@@ -186,11 +186,11 @@ class Run:
         resume: bool = False,
         places: Container[str] = (),
     ) -> Iterator[Run]:
-        """A run to write, with what is known before anything is computed: settings and split.
+        """Start a run, or resume one; writes its settings and its split.
 
-        It is a new one, or with `resume` the one that is there, which may be finished already. No
-        other process can write to it meanwhile. Settings that are `places` only say where something
-        is, and may have changed since the run was begun.
+        With `resume`, the run in the folder is opened, even if it is complete. The folder is locked
+        for other processes within the block. Settings listed in `places` are locations, such as
+        paths; they may differ from those that the run was started with.
         """
         with named(path):
             make_folder(path)
@@ -206,7 +206,7 @@ class Run:
         resume: bool,
         places: Container[str],
     ) -> Run:
-        cls.check_free(path, resume)  # another process may have been faster
+        cls.check_free(path, resume)  # again: another process may have written meanwhile
         run = cls(path)
         run._check_begun_with(config, manifest, places)
         run._tidy()
@@ -216,37 +216,39 @@ class Run:
         return run
 
     def _begin(self, config: Mapping[str, object], places: Container[str]) -> None:
-        """Keep the settings; the file's date stays that of when the run was begun."""
-        file, now = self.path / CONFIG, toml.loads(toml.dumps(config))
+        """Save the settings; the file keeps the modification time of the start of the run."""
+        file, current = self.path / CONFIG, toml.loads(toml.dumps(config))
         if not file.is_file():
             self.write_config(config)
             return
-        begun, then, now = file.stat().st_mtime_ns, _compared(self.config), _compared(now)
-        if any(then.get(name) != now.get(name) for name in {**then, **now} if name in places):
+        begun, saved = file.stat().st_mtime_ns, _compared(self.config)
+        current = _compared(current)
+        names = (name for name in {**saved, **current} if name in places)
+        if any(saved.get(name) != current.get(name) for name in names):
             self.write_config(config)
             os.utime(file, ns=(begun, begun), follow_symlinks=False)
 
     def _check_begun_with(
         self, config: Mapping[str, object], manifest: str, places: Container[str]
     ) -> None:
-        """Raise if the folder has a run with other settings, or of other samples."""
-        now = _compared(toml.loads(toml.dumps(config)))
-        then = _compared(self.config) if (self.path / CONFIG).is_file() else now
-        names = (name for name in {**then, **now} if name not in places)
-        name = next((name for name in names if then.get(name) != now.get(name)), None)
+        """Raise if the folder has a run with other settings or other samples."""
+        current = _compared(toml.loads(toml.dumps(config)))
+        saved = _compared(self.config) if (self.path / CONFIG).is_file() else current
+        names = (name for name in {**saved, **current} if name not in places)
+        name = next((name for name in names if saved.get(name) != current.get(name)), None)
         if name is not None:
             raise AnotherRun(
-                f"The run {str(self.path)!r} was begun with {name} = {then.get(name)!r}, not "
-                f"{now.get(name)!r}; give what it was begun with, or a new --out."
+                f"The run {str(self.path)!r} was started with {name} = {saved.get(name)!r}, not "
+                f"{current.get(name)!r}; use the original setting, or name a new folder with --out."
             )
         if (self.path / SPLIT).is_file() and self.split != manifest:
             raise AnotherRun(
-                f"The run {str(self.path)!r} was begun with other samples than are there now; "
-                "restore the data, or begin anew with another --out."
+                f"The run {str(self.path)!r} was started with other samples than the data has now; "
+                "restore the data, or start a new run with another --out."
             )
 
     def _tidy(self) -> None:
-        """Delete what a killed process left; the checkpoint stays as long as it is needed."""
+        """Delete leftovers of a killed process; the checkpoint stays until the run is complete."""
         finished = Run.is_complete(self.path)
         with writing(self.path), opened(self.path) as folder:
             sweep(folder)
@@ -264,38 +266,38 @@ class Run:
             raise UserError(f"The folder {str(path)!r} is not a run; name one that qunlearn wrote.")
         if INFO in missing:
             raise UserError(
-                f"The run {str(path)!r} was not finished; go on with it with --resume, by the "
-                "command that began it."
+                f"The run {str(path)!r} was not finished; add --resume to the command that started "
+                "it."
             )
         if format_of(path) > 1 and not (path / CHECKSUMS).is_file():
             missing.append(CHECKSUMS)
         if missing:
             raise UserError(
-                f"The run {str(path)!r} has lost its {missing[0]}; restore the file from a copy, "
-                "or make the run again."
+                f"The run {str(path)!r} is incomplete: {missing[0]} is missing; restore the file "
+                "from a copy, or repeat the run."
             )
         return cls(path)
 
     @staticmethod
     def is_complete(path: Path) -> bool:
-        """Whether there is a finished run."""
+        """Whether the folder has a complete run."""
         return (path / INFO).is_file()
 
     @staticmethod
     def discard(path: Path, finished: bool = False) -> None:
-        """Delete what an interrupted run left, or also a finished one, and nothing else."""
+        """Delete an interrupted run, with `finished` also a complete one, and nothing else."""
         if not path.is_dir():
             return
         ours = (*PARTS, CHECKPOINT, AUDIT)
-        strange = [name for name in _names(path) if name not in ours]
-        if strange or (Run.is_complete(path) and not finished):
-            more = f"also holds {strange[0]!r}" if strange else "holds a finished run"
+        foreign = [name for name in _names(path) if name not in ours]
+        if foreign or (Run.is_complete(path) and not finished):
+            content = f"also holds {foreign[0]!r}" if foreign else "holds a finished run"
             raise UserError(
-                f"The folder {str(path)!r} {more}, which is not to be lost; move it away, or name "
+                f"The folder {str(path)!r} {content} and is not overwritten; move it away, or name "
                 "another folder with --out."
             )
         check_unlocked(path)
-        remove(path / INFO)  # first, so that no part of it passes for a run
+        remove(path / INFO)  # first, so that the rest does not count as a complete run
         with writing(path), opened(path) as folder:
             for name in names_in(folder):
                 os.unlink(name, dir_fd=folder)
@@ -303,7 +305,7 @@ class Run:
             os.rmdir(path.name, dir_fd=parent)
 
     def copy_to(self, path: Path) -> None:
-        """Copy a finished run; whatever interrupts it, the copy is complete or is no run."""
+        """Copy a complete run; an interrupted copy does not count as a run."""
         Run.discard(path)
         Run.create(path)
         with writing(path):
@@ -314,86 +316,86 @@ class Run:
 
     @property
     def model_path(self) -> Path:
-        """Where the weights are."""
+        """The path of the weights."""
         return self.path / MODEL
 
     @property
     def checkpoint_path(self) -> Path:
-        """Where the state of a run is kept while it is being made."""
+        """The path of the checkpoint of an unfinished run."""
         return self.path / CHECKPOINT
 
     def write_config(self, config: Mapping[str, object]) -> None:
-        """Keep the settings that make this run again."""
+        """Save the settings, with which the run can be repeated."""
         write_text(self.path / CONFIG, toml.dumps(config))
 
     def write_split(self, manifest: str) -> None:
-        """Keep the split's manifest."""
+        """Save the split's manifest."""
         write_text(self.path / SPLIT, manifest)
 
     def append_history(self, row: Row) -> None:
-        """Add one line to the history."""
+        """Append one row to the history."""
         append_line(self.path / HISTORY, json.dumps(row))
 
     def write_metrics(self, metrics: Mapping[str, object]) -> None:
-        """Keep the measurements."""
+        """Save the metrics."""
         write_json(self.path / METRICS, metrics)
 
     def write_predictions(self, logits: Mapping[str, Tensor]) -> None:
-        """Keep the model's outputs on each part, from which every figure can be had again."""
+        """Save the model's logits on each part; every metric can be recomputed from them."""
         write_weights(self.path / PREDICTIONS, logits, {"parts": list(logits)})
 
     def write_audit(self, name: str, findings: Mapping[str, object]) -> None:
-        """Keep an audit's findings, beside those of others."""
+        """Save the findings of one audit; those of other audits stay."""
         write_json(self.path / AUDIT, {**self.audits, name: findings})
 
     @property
     def audits(self) -> dict[str, object]:
-        """The findings of audits, by their names."""
+        """The findings of each audit, by its name."""
         path = self.path / AUDIT
         return read_object(path) if path.is_file() else {}
 
     @property
     def has_predictions(self) -> bool:
-        """Whether the model's outputs were kept."""
+        """Whether the model's logits were saved."""
         return (self.path / PREDICTIONS).is_file()
 
     @property
     def predictions(self) -> dict[str, Tensor]:
-        """The model's outputs on each part that was measured; empty if they were not kept."""
+        """The model's logits on each part that was measured; empty if they were not saved."""
         if not self.has_predictions:
             return {}
         tensors = read_tensors(self._checked(PREDICTIONS))
         for part, logits in tensors.items():
             if logits.dim() != 2 or not logits.isfinite().all():
                 raise UserError(
-                    f"The outputs on {part!r} in {str(self.path / PREDICTIONS)!r} are not a finite "
-                    "number for each sample and class; restore the file from a copy."
+                    f"The logits of {part!r} in {str(self.path / PREDICTIONS)!r} are not a matrix "
+                    "of finite numbers; restore the file from a copy."
                 )
         return tensors
 
     def finish(self, info: RunInfo) -> None:
-        """Write `run.json`, with versions, machine and digests; the run is complete with this."""
+        """Write the checksums and `run.json`, which completes the run."""
         present = [name for name in PARTS if (self.path / name).is_file()]
         sums = {name: sha256(self.path / name) for name in present if name != CHECKSUMS}
         begun, now = self._dates()
         info = replace(info, begun=begun, finished=now, versions=versions(), machine=machine())
         info = replace(info, model_sha256=sums.get(MODEL, ""), format=FORMAT)
         text = json_text(untyped(info))
-        # The checksum of run.json too, which is yet to come: only then is everything there.
+        # Includes run.json itself, which is written last and marks the run as complete.
         sums[INFO] = hashlib.sha256(text.encode()).hexdigest()
         write_checksums(self.path / CHECKSUMS, sums)
         write_text(self.path / INFO, text)
         remove(self.checkpoint_path)
 
     def _dates(self) -> tuple[str, str]:
-        """When the run was begun, however often it was resumed since, and now."""
+        """When the run was first started, resumed or not, and the current time."""
         config, now = self.path / CONFIG, time.time()
         begun = config.stat().st_mtime if config.is_file() else now
         return utc(begun), utc(now)
 
     @property
     def checksums(self) -> dict[str, str]:
-        """The checksum of each file; of an older run that of the weights, of an unfinished none."""
+        """The checksum of each file; format 1: of the weights only; unfinished runs: empty."""
         if not Run.is_complete(self.path):
             return {}
         if (self.path / CHECKSUMS).is_file():
@@ -401,16 +403,16 @@ class Run:
         return {MODEL: str(read_object(self.path / INFO).get("model_sha256"))}
 
     def check_model(self) -> None:
-        """Raise unless the weights are those that the run was finished with."""
+        """Raise unless the weights match their checksum."""
         self._checked(MODEL)
 
     def _checked(self, name: str) -> Path:
-        """Where one of the files is, once it has been compared with its checksum."""
+        """The path of a file of the run, after verifying its checksum."""
         path, expected = self.path / name, self.checksums.get(name)
         if expected is not None and sha256(path) != expected:
             raise UserError(
-                f"The file {str(path)!r} is not the one that the run was finished with; restore it "
-                "from a copy, or make the run again."
+                f"The file {str(path)!r} has changed since the run was finished: its checksum does "
+                "not match. Restore it from a copy, or repeat the run."
             )
         return path
 
@@ -440,15 +442,15 @@ class Run:
 
     @property
     def info(self) -> RunInfo:
-        """How it came about."""
+        """The provenance of the run."""
         path = self._checked(INFO)
         return typed(RunInfo, read_object(path), path)
 
 
 def _compared(config: Mapping[str, object]) -> dict[str, object]:
-    """Settings by name, those of the provenance as `provenance.NAME`.
+    """Settings for comparison, by name; those of the provenance as `provenance.NAME`.
 
-    Those that count only if typed are left out: whether to fetch, and where to cache.
+    `download` and `cache_dir` are left out, because they do not affect the result.
 
     >>> _compared({"lr": 0.1, "download": True, "provenance": {"origin": "ab"}})
     {'lr': 0.1, 'provenance.origin': 'ab'}
@@ -463,26 +465,26 @@ def _compared(config: Mapping[str, object]) -> dict[str, object]:
 
 
 def format_of(path: Path) -> int:
-    """The format of a finished run; one that this qunlearn cannot read is a `UserError`."""
+    """The format of a complete run; an unsupported one is a `UserError`."""
     number = read_object(path / INFO).get("format", 1)
     if not isinstance(number, int) or not OLDEST <= number <= FORMAT:
         newer = isinstance(number, int) and number > FORMAT
         remedy = "upgrade qunlearn" if newer else "use the version of qunlearn that wrote it"
         raise UserError(
-            f"The run {str(path)!r} has format {number!r}, this qunlearn reads {OLDEST} to "
-            f"{FORMAT}; {remedy}."
+            f"The run {str(path)!r} has format {number!r}; this version of qunlearn reads formats "
+            f"{OLDEST} to {FORMAT}; {remedy}."
         )
     return number
 
 
 def _names(folder: Path) -> list[str]:
-    """What is in a folder, but for what a process that was killed leaves there."""
+    """The names in a folder, without lock and temporary files."""
     names = [path.name for path in folder.iterdir()]
     return [name for name in names if name != LOCK and not name.startswith(UNDER_WAY)]
 
 
 def versions() -> dict[str, str]:
-    """The versions of everything that can change a result."""
+    """Versions of all software that can change a result."""
     from importlib.metadata import version
 
     names = ("qunlearn", "torch", "numpy", "lightning-fabric", "safetensors", "scikit-learn")
@@ -490,18 +492,18 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> Machine:
-    """The machine that it runs on."""
+    """The current machine."""
     import torch
 
     return Machine(
-        platform.system(), platform.machine(), os.cpu_count(), torch.get_num_threads(), _beside
+        platform.system(), platform.machine(), os.cpu_count(), torch.get_num_threads(), _workers
     )
 
 
-_beside = 1
+_workers = 1
 
 
 def made_beside(workers: int) -> None:
-    """Say that this process is one of several that make runs at a time, which slows each down."""
-    global _beside
-    _beside = workers
+    """Record the number of concurrent workers, which slow each other down."""
+    global _workers
+    _workers = workers

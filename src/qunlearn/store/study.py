@@ -1,4 +1,4 @@
-"""The folder of a study: its settings, its cells and its table."""
+"""The folder of a comparison: its settings, its cells and its table."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from qunlearn.store.typed import Json
 
 CONFIG, TABLE = "compare.toml", "table.json"
 SUM = "sha256"
-"""Where a table has its own checksum, taken of the rest of it."""
+"""Key of the checksum in a table, computed over its other entries."""
 
 
 class StudyFolder:
-    """A comparison on disk, which can be gone on with; its cells say what they belong to."""
+    """A comparison on disk, which can be resumed; each cell names the comparison it belongs to."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -37,7 +37,7 @@ class StudyFolder:
     @classmethod
     @contextmanager
     def writing(cls, path: Path, config: Mapping[str, object]) -> Iterator[StudyFolder]:
-        """The folder of a comparison, new or not; no other process can write to it meanwhile."""
+        """Create or reopen the folder of a comparison, locked for other processes."""
         with named(path):
             if not (path / CONFIG).is_file():
                 Run.create(path)
@@ -48,7 +48,7 @@ class StudyFolder:
                 yield cls(path)
 
     def write_table(self, table: Mapping[str, object]) -> None:
-        """Keep the table."""
+        """Save the table with its checksum."""
         write_json(self.path / TABLE, {**table, SUM: _sum(table)})
 
     @property
@@ -61,8 +61,9 @@ class StudyFolder:
             intact = False
         if not intact:
             raise UserError(
-                f"The file {str(self.path / TABLE)!r} is not as it was written; give the same "
-                "`qunlearn compare` again, which makes it anew from its cells."
+                f"The file {str(self.path / TABLE)!r} has changed since it was written: its "
+                "checksum does not match. Repeat the same `qunlearn compare` to rebuild it "
+                "from its cells."
             )
         return table
 
@@ -70,9 +71,8 @@ class StudyFolder:
         """The table, if it has a checksum; those of older versions have none, nor forged ones."""
         if SUM not in read_object(self.path / TABLE):
             raise UserError(
-                f"The file {str(self.path / TABLE)!r} has no checksum, so that nothing shows "
-                "whether it is as it was written; give the same `qunlearn compare` again, which "
-                "makes it anew from its cells."
+                f"The file {str(self.path / TABLE)!r} has no checksum, so changes to it cannot be "
+                "detected. Repeat the same `qunlearn compare` to rebuild it from its cells."
             )
         return self.table
 

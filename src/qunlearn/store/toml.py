@@ -1,4 +1,4 @@
-"""Settings as TOML."""
+"""Reading and writing settings as TOML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qunlearn.store.limits import check_toml
 
 
 def loads(text: str) -> dict[str, Any]:
-    """Read TOML."""
+    """Parse TOML; too complex keys and too large integers are a `ValueError`."""
     check_toml(text)
     values = tomllib.loads(text)
     _check_numbers(values)
@@ -21,7 +21,7 @@ def loads(text: str) -> dict[str, Any]:
 
 
 def dumps(values: Mapping[str, Any]) -> str:
-    """Write TOML: strings, numbers, truth values, lists, and tables of them. None is left out.
+    """Serialise strings, numbers, booleans, lists and tables as TOML. None is pending out.
 
     >>> print(dumps({"lr": 0.1, "name": "a", "set": {"alpha": 1.0}}), end="")
     lr = 0.1
@@ -34,18 +34,18 @@ def dumps(values: Mapping[str, Any]) -> str:
 
 
 def _check_numbers(values: Any) -> None:
-    """Raise a `ValueError` for whole numbers beyond 64 bits, which Python may not even print."""
-    left = [values]
-    while left:
-        value = left.pop()
+    """Raise a `ValueError` for integers beyond 64 bits, which Python may refuse to print."""
+    pending = [values]
+    while pending:
+        value = pending.pop()
         if isinstance(value, (dict, list)):
-            left += value.values() if isinstance(value, dict) else value
+            pending += value.values() if isinstance(value, dict) else value
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise ValueError("it has a whole number of more than 64 bits")
+            raise ValueError("it has an integer of more than 64 bits")
 
 
 def _plain(value: Any) -> Any:
-    """A value as TOML has it: without None, and with text for paths."""
+    """A value that TOML can represent: without None, and with paths as strings."""
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""From what a JSON file holds to a typed value, and back."""
+"""Conversion between the content of JSON files and typed values."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Json = dict[str, Any]
 
 
 def typed(kind: type[T], content: object, path: Path) -> T:
-    """The content of a file as a `kind`, such as a dataclass; what does not fit is a `UserError`.
+    """Validate the content of a file as a `kind`, such as a dataclass; a mismatch is a `UserError`.
 
-    What a checksum agrees with may still come from somebody who means harm, or knows no better.
+    A file with a matching checksum may still have been forged or edited.
     """
     adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type]  # a class is hashable
     try:
@@ -28,8 +28,8 @@ def typed(kind: type[T], content: object, path: Path) -> T:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "content"
         raise UserError(
-            f"{str(path)!r} does not hold what qunlearn writes ({where}: {first['msg']}); restore "
-            "it from a copy, or make it again."
+            f"The content of {str(path)!r} is invalid ({where}: {first['msg']}); restore the file "
+            "from a copy, or create it again."
         ) from None
 
 

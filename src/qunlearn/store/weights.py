@@ -1,4 +1,4 @@
-"""Tensors on disk, as safetensors: nothing in such a file can run code."""
+"""Tensors on disk, as safetensors, which cannot contain code."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from qunlearn.store.files import reading, write_bytes
 from qunlearn.store.limits import LARGEST, MOST_TENSORS, check_count, parse_json
 
 KEY = "qunlearn"
-HINT = "restore the file from a copy, or make the run again"
+HINT = "restore the file from a copy, or repeat the run"
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Write tensors and a header, atomically; equal contents give equal bytes."""
-    # Copies, because safetensors refuses tensors that share memory, as tied weights do.
+    """Write tensors and a header, atomically; equal content gives equal bytes."""
+    # Copies, because safetensors refuses tensors that share memory, such as tied weights.
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    # Under one key, because safetensors writes several keys in no particular order. Not by its
-    # save_file, which leaves a file with a name of its own if it is killed.
+    # One key, because safetensors writes several keys in arbitrary order. `save_file` would leave a
+    # temporary file behind if the process is killed.
     write_bytes(path, save(plain, metadata={KEY: json.dumps(header)}))
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The header of a model that qunlearn wrote."""
+    """Read the header of a file that qunlearn wrote."""
     with _opened(path) as file:
         text = (file.metadata() or {}).get(KEY)
     if text is None:
@@ -47,7 +47,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file."""
+    """Read all tensors of a safetensors file."""
     with _opened(path) as file:
         try:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -60,25 +60,25 @@ def _opened(path: Path) -> safe_open:
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise _not_whole(path, error) from None
+        raise _corrupt(path, error) from None
 
 
 def _check_header(path: Path) -> None:
-    """Raise if a header is larger, or names more tensors, than any of ours: before it is parsed."""
+    """Raise, before parsing, if a header is too large or names too many tensors."""
     with reading(path) as file:
         size = int.from_bytes(file.read(8), "little")
         if size > LARGEST["header"]:
-            raise _not_whole(path, f"its header claims {size:,} bytes")
+            raise _corrupt(path, f"its header claims {size:,} bytes")
         header = file.read(size)
     try:
         check_count(header.count(b"{"), "tensors", MOST_TENSORS)
-        check_count(header.count(b","), "values")  # a shape may have any number of them
+        check_count(header.count(b","), "values")  # a shape may have any number of dimensions
     except ValueError as error:
-        raise _not_whole(path, error) from None
+        raise _corrupt(path, error) from None
 
 
-def _not_whole(path: Path, reason: object) -> UserError:
+def _corrupt(path: Path, reason: object) -> UserError:
     return UserError(
-        f"The file {str(path)!r} is not a whole safetensors file ({reason}): {HINT}; a pickled "
-        "checkpoint must be saved anew with safetensors.torch.save_file."
+        f"The file {str(path)!r} is not an intact safetensors file ({reason}): {HINT}. Convert a "
+        "pickled checkpoint with safetensors.torch.save_file."
     )

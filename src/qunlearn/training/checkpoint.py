@@ -1,7 +1,7 @@
-"""Going on where a run was interrupted: the state of the loop, in one file.
+"""Checkpoints of the training loop, for resuming an interrupted run.
 
-What comes of it is the same, bit for bit, as if nothing had happened: everything that a step
-depends on is in the file, or follows from the settings, the epoch and the step.
+A resumed run gives the same result, bit for bit, as an uninterrupted one: everything that a step
+depends on is in the checkpoint, or follows from the settings, the epoch and the step.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from qunlearn.store.weights import read_header, read_tensors, write_weights
 from qunlearn.training.config import MOST_THREADS
 
 EVERY = 60.0
-"""Seconds after which the state is kept within an epoch, too."""
+"""Seconds between two checkpoints within an epoch."""
 
 TABLES = ("model", "momentum", "total", "own")
-"""What the tensors of a checkpoint are: their names begin with one of these."""
+"""Prefixes of the tensor names in a checkpoint."""
 
 SHARE = 0.01
-"""The largest share of the time that goes into keeping it."""
+"""Maximum fraction of the run time that is spent on writing checkpoints."""
 
 
 @dataclass
 class State:
-    """Where the loop is, and everything that its next step depends on.
+    """The position of the loop, and everything else that its next step depends on.
 
     Attributes:
-        epoch: The epoch that is under way.
-        step: The next step of it.
-        seconds: The time taken so far.
-        compiled: Whether the quantizers are.
-        rows: What was reported of the epochs before.
-        totals: The sums of what the epoch's steps have reported.
-        own: What the objective remembers within an epoch.
+        epoch: The current epoch, from 0.
+        step: The next step of that epoch, from 0.
+        seconds: Training time so far.
+        compiled: Whether the quantizers are compiled.
+        rows: The history of the previous epochs.
+        totals: Sums of the scalars that the steps of this epoch reported.
+        own: The objective's state within an epoch.
     """
 
     epoch: int = 0
@@ -56,11 +56,11 @@ class State:
 
 
 class Checkpointer:
-    """Keeps the state of a loop in a file now and then, and finds it again.
+    """Saves the state of a training loop periodically, and restores it.
 
     Args:
-        path: The file.
-        key: What is being made; a file of something else is refused.
+        path: The checkpoint file.
+        key: Fingerprint of model, settings and samples; a checkpoint with another is refused.
     """
 
     def __init__(self, path: Path, key: str):
@@ -71,12 +71,12 @@ class Checkpointer:
         self._spent = self._cost = 0.0
 
     def claim(self) -> Checkpointer | None:
-        """Itself for the first loop that asks, None for later ones: those are run again."""
+        """Return itself for the first loop of a run, None for later ones, which are repeated."""
         claimed, self._claimed = self._claimed, True
         return None if claimed else self
 
     def due(self, epoch_ended: bool = False) -> bool:
-        """Whether it is time to keep the state: by the clock, by the epoch and by what it costs."""
+        """Whether to save now: at the end of an epoch or after `EVERY` seconds, within `SHARE`."""
         now = time.perf_counter()
         if not epoch_ended and now - self._last < EVERY:
             return False
@@ -85,7 +85,7 @@ class Checkpointer:
     def save(
         self, state: State, model: nn.Module, optimizer: torch.optim.Optimizer, fabric: Fabric
     ) -> None:
-        """Write the state, in place of the one before."""
+        """Write the state, replacing the previous checkpoint."""
         started = time.perf_counter()
         momenta = {
             str(i): optimizer.state[p]["momentum_buffer"]
@@ -103,7 +103,7 @@ class Checkpointer:
             "compiled": state.compiled,
             "rows": state.rows,
         }
-        # A state that has gone wrong is no state to go on from: the one before stays.
+        # A non-finite state is not saved: the previous checkpoint stays.
         if all(torch.isfinite(v).all() for v in tensors.values() if v.is_floating_point()):
             header = {"key": self.key, "threads": torch.get_num_threads(), "state": plain}
             header["precision"] = fabric._precision.state_dict()
@@ -115,12 +115,12 @@ class Checkpointer:
     def restore(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, fabric: Fabric
     ) -> State | None:
-        """Put everything back as it was kept, and say where that is; None if nothing was."""
+        """Restore model, optimizer and precision from the checkpoint; None if there is none."""
         if not self.path.exists():
             return None
         damaged = UserError(
-            f"The checkpoint {str(self.path)!r} is damaged; delete it, and --resume begins the run "
-            "from its start."
+            f"The checkpoint {str(self.path)!r} is damaged; delete it, and --resume restarts the "
+            "run from its first step."
         )
         try:
             header, tensors = read_header(self.path), read_tensors(self.path)
@@ -130,21 +130,21 @@ class Checkpointer:
             raise damaged
         if header["key"] != self.key:
             raise UserError(
-                f"The checkpoint {str(self.path)!r} is of something else than is to be made now: "
-                "other settings, data or network, or an earlier version of the method; restore "
-                "those, or begin anew without it."
+                f"The checkpoint {str(self.path)!r} does not match this run: it has other "
+                "settings, data or weights, or another revision of the method. Restore those, or "
+                "delete the checkpoint to restart."
             )
         tables: dict[str, dict[str, Tensor]] = {name: {} for name in TABLES}
         for name, tensor in tensors.items():
             table, _, rest = name.partition("/")
             tables[table][rest] = tensor.to(fabric.device)
         _check(header)
-        # The number of threads decides in which order sums are taken, and so their last bits.
+        # The number of threads determines the order of summation, and so the last bits of sums.
         torch.set_num_threads(header["threads"])
         model.load_state_dict(tables["model"])
         for i, parameter in enumerate(_parameters(optimizer)):
             if str(i) in tables["momentum"]:
-                # Laid out in memory as the parameter is.
+                # With the memory layout of the parameter.
                 momentum = torch.empty_like(parameter).copy_(tables["momentum"][str(i)])
                 optimizer.state[parameter]["momentum_buffer"] = momentum
         fabric._precision.load_state_dict(header["precision"])
@@ -154,33 +154,33 @@ class Checkpointer:
 
 
 def fingerprint(model: nn.Module, *rest: object) -> str:
-    """What is being made, in one word: from these weights, with these settings and samples."""
+    """The key of a run: a digest of initial weights, settings and samples."""
     return digest(model.state_dict(), *rest)
 
 
 def digest(tensors: Mapping[str, Tensor], *rest: object) -> str:
-    """The SHA-256 of tensors by their names, and of whatever else."""
-    made = hashlib.sha256()
+    """The SHA-256 of named tensors and further values."""
+    sha = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
-        made.update(f"{name} {list(tensor.shape)} {tensor.dtype}".encode())
-        made.update(_bytes(tensor))
+        sha.update(f"{name} {list(tensor.shape)} {tensor.dtype}".encode())
+        sha.update(_bytes(tensor))
     for value in rest:
-        made.update(_bytes(value) if isinstance(value, Tensor) else repr(value).encode())
-    return made.hexdigest()
+        sha.update(_bytes(value) if isinstance(value, Tensor) else repr(value).encode())
+    return sha.hexdigest()
 
 
 def _check(header: Mapping[str, Any]) -> None:
-    """Raise a `ValueError` for a header that a stranger may have written, with sums that agree."""
+    """Raise a `ValueError` for a header with invalid values, which may be forged."""
     state = header["state"]
     kinds = {"epoch": int, "step": int, "seconds": float, "compiled": bool, "rows": list}
-    wrong = [name for name, kind in kinds.items() if type(state[name]) is not kind]
-    wrong += [
-        name for name in ("epoch", "step", "seconds") if name not in wrong and state[name] < 0
+    invalid = [name for name, kind in kinds.items() if type(state[name]) is not kind]
+    invalid += [
+        name for name in ("epoch", "step", "seconds") if name not in invalid and state[name] < 0
     ]
     if type(header["threads"]) is not int or not 1 <= header["threads"] <= MOST_THREADS:
-        wrong.append("threads")
-    if wrong or not all(isinstance(row, dict) for row in state["rows"]):
-        raise ValueError(f"{(*wrong, 'rows')[0]} of an impossible value")
+        invalid.append("threads")
+    if invalid or not all(isinstance(row, dict) for row in state["rows"]):
+        raise ValueError(f"{(*invalid, 'rows')[0]} has an invalid value")
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -1,4 +1,4 @@
-"""The settings: one typed table behind the command line, the TOML file and the API."""
+"""Settings: one typed schema for the command line, TOML files and the Python API."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ C = TypeVar("C", bound="Config")
 
 
 LARGEST_SEED = 2**63 - 1
-"""What torch's generators and TOML both take."""
+"""Maximum seed that both torch's generators and TOML accept."""
 
 MOST_THREADS = 1024
-"""Threads of a process."""
+"""Maximum number of threads per process."""
 
 
 def _numbers(value: Any) -> Any:
@@ -39,11 +39,11 @@ def _possible_bits(bits: int) -> int:
 
 
 Bits = Annotated[int, AfterValidator(_possible_bits)]
-"""A number of bits that can be had."""
+"""A supported bit width."""
 
 
 Epochs = Annotated[int, Field(ge=1, le=10**6)]
-"""How many passes over the samples."""
+"""Number of epochs."""
 
 
 LearningRate = Annotated[float, Field(gt=0, le=1e38)]
@@ -55,11 +55,11 @@ def _once(widths: tuple[int, ...]) -> tuple[int, ...]:
 
 
 Widths = Annotated[tuple[Bits, ...], BeforeValidator(_numbers), AfterValidator(_once)]
-"""Several numbers of bits, on the command line with commas between; each is taken once."""
+"""Bit widths, comma-separated on the command line; repeated ones count once."""
 
 
 Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
-"""Several numbers, on the command line with commas between."""
+"""Numbers, comma-separated on the command line."""
 
 
 PLAIN_WORDS = {
@@ -79,17 +79,17 @@ PLAIN_WORDS = {
     "literal_error": "choose {expected}",
     "finite_number": "give a finite number",
 }
-"""How the library of the settings puts it, said so that anybody understands."""
+"""Plain wording for pydantic's error types."""
 
 
 class Config(BaseModel):
-    """Settings that refuse unknown names and wrong values with one sentence."""
+    """Base class of settings; unknown names and invalid values are a `UserError`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     panel: ClassVar[str] = "Settings"
     """The heading under which the command line's help shows these settings."""
     file_name: ClassVar[str] = "config.toml"
-    """What the file is called that these settings are kept in."""
+    """Name of the file that these settings are saved in."""
 
     @classmethod
     def modernised(cls, written: Mapping[str, object]) -> Mapping[str, object]:
@@ -122,15 +122,15 @@ class Config(BaseModel):
                     f"The setting {where!r} is missing; {how.replace('_', '-')}."
                 ) from None
             reason = PLAIN_WORDS.get(first["type"], first["msg"]).format(**first.get("ctx", {}))
-            raise UserError(f"{where} = {first['input']!r} is not possible: {reason}.") from None
+            raise UserError(f"{where} = {first['input']!r} is invalid: {reason}.") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as plain values, the unset ones left out."""
+        """The settings as plain values; None is left out."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 class ComputeConfig(Config):
-    """How it is computed: devices, precision, threads."""
+    """Hardware settings: devices, precision, threads."""
 
     panel: ClassVar[str] = "Machine"
 

@@ -1,4 +1,4 @@
-"""Lightning Fabric, made from the settings: devices, precision and strategy are not other code."""
+"""Lightning Fabric from the settings: devices, precision and strategy."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from qunlearn.quant import why_not
 from qunlearn.training import precision
 from qunlearn.training.config import ComputeConfig
 
-# Its notes on ranks and precision would go between our lines; said here, child processes obey too.
+# Silences its messages on ranks and precision; at module level, so that child processes do too.
 for name in ("lightning_fabric", "lightning_fabric.utilities.distributed"):
     logging.getLogger(name).setLevel(logging.ERROR)
 
-# About convolutions of one channel, whose two layouts are the same memory.
+# Harmless for convolutions of one channel, whose two layouts are the same memory.
 warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
 
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 
 
 class Processes(DDPStrategy):
-    """Several processes. Those of one machine meet in a file and talk over its loopback interface.
+    """Data parallelism; processes of one machine connect through a file and the loopback interface.
 
-    By default torch listens on every interface, and takes orders from whoever connects.
+    By default torch listens on every interface and accepts any connection.
     """
 
-    meeting = ""
-    """The file, if all processes are started here; others' launchers bring their own address."""
+    rendezvous = ""
+    """Path of the rendezvous file; empty under an external launcher, which has its own address."""
 
     def __init__(self) -> None:
         super().__init__(start_method="spawn")
 
     @property
     def started_here(self) -> bool:
-        """Whether this process starts the others, and neither torchrun nor a cluster does."""
+        """Whether this process starts the others, rather than torchrun or a cluster."""
         environment = self.cluster_environment
         return (
             isinstance(environment, LightningEnvironment)
@@ -54,46 +54,46 @@ class Processes(DDPStrategy):
         )
 
     def _setup_distributed(self) -> None:
-        if self.meeting:
+        if self.rendezvous:
             loopback = next((n for _, n in socket.if_nameindex() if n in ("lo", "lo0")), None)
             if loopback:
                 os.environ |= {"GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback}
             self._set_world_ranks()
             torch.distributed.init_process_group(
                 self._get_process_group_backend(),
-                init_method=f"file://{self.meeting}",
+                init_method=f"file://{self.rendezvous}",
                 rank=self.global_rank,
                 world_size=self.world_size,
                 timeout=self._timeout,
                 device_id=None if self.root_device.type == "cpu" else self.root_device,
             )
-        super()._setup_distributed()  # which leaves processes alone that are connected
+        super()._setup_distributed()  # does nothing if the process group exists
 
 
 class Machine(Fabric):
-    """A Fabric that also knows whether to compile the quantizers: auto, on or off."""
+    """A Fabric with the setting `compile` for the quantizers: auto, on or off."""
 
     compile = "auto"
 
     def launch(self, *args: Any, **kwargs: Any) -> Any:
-        """Call a function in each of the processes; none outlives this call."""
+        """Call a function in each process; all processes end with this call."""
         strategy = self.strategy
         if not (isinstance(strategy, Processes) and strategy.started_here):
             return super().launch(*args, **kwargs)
         with tempfile.TemporaryDirectory(prefix="qunlearn-") as folder, safe_children():
-            strategy.meeting = str(Path(folder, "meeting"))
+            strategy.rendezvous = str(Path(folder, "rendezvous"))
             return super().launch(*args, **kwargs)
 
 
 def make_fabric(config: ComputeConfig) -> Machine:
-    """A Fabric for these settings, or one sentence about what the machine lacks."""
+    """Create a Fabric for these settings; unsupported ones are a `UserError`."""
     if config.accelerator not in ACCELERATORS:
         raise unknown("accelerator", config.accelerator, ACCELERATORS)
     if config.threads:
         torch.set_num_threads(config.threads)
     accelerator = config.accelerator
     if accelerator == "auto":
-        # mps has no deterministic scatter; it is there for those who ask for it.
+        # mps has no deterministic scatter, so it must be requested explicitly.
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"
     available = {
         "cpu": True,
@@ -102,7 +102,7 @@ def make_fabric(config: ComputeConfig) -> Machine:
     }
     if not available[accelerator]:
         raise UserError(
-            f"The accelerator {accelerator!r} is not on this machine; use --accelerator cpu."
+            f"The accelerator {accelerator!r} is not available here; use --accelerator cpu."
         )
     if accelerator == "cpu" and config.devices > at_a_time():  # a file may ask for thousands
         raise UserError(
@@ -128,40 +128,40 @@ def make_fabric(config: ComputeConfig) -> Machine:
 
 
 LARGE = 3e7
-"""How many input values (images times their size) a run must read to count as long."""
+"""Number of input values (images times their size) from which a run counts as long."""
 
 
 NOTICED = 3.0
-"""Seconds of waiting for a compiler that somebody would like to know the reason of."""
+"""Seconds of waiting for the compiler after which a failure is reported."""
 
 
 def compiles(fabric: Fabric, values: float) -> bool:
-    """Whether the quantizers are to be compiled for a run that reads so many input values.
+    """Whether to compile the quantizers for a run that reads this many input values.
 
-    For a processor that takes no time to speak of; for other devices long runs alone pay for it.
+    Compiling for a CPU takes little time; for other devices it pays only in long runs.
     """
-    wanted = getattr(fabric, "compile", "auto")
-    short = wanted == "auto" and values < LARGE
-    if wanted == "off" or (short and fabric.device.type != "cpu"):
+    mode = getattr(fabric, "compile", "auto")
+    short = mode == "auto" and values < LARGE
+    if mode == "off" or (short and fabric.device.type != "cpu"):
         return False
     started = time.monotonic()
     reason = why_not()
     waited = time.monotonic() - started > NOTICED
     if reason and (waited or not short) and fabric.is_global_zero:
         warnings.warn(
-            f"The quantizers are not compiled, which costs time but changes nothing else: {reason}",
+            f"The quantizers are not compiled; training is slower, with the same results: {reason}",
             stacklevel=2,
         )
     return reason is None
 
 
 def check_compiler(compiled: bool) -> None:
-    """Raise if a run was begun with compiled quantizers and there is no compiler to go on with."""
+    """Raise if a run was started with compiled quantizers and there is no compiler to resume it."""
     reason = why_not() if compiled else None
     if reason:
         raise UserError(
-            f"The run was begun with compiled quantizers, which cannot be had now: {reason} Go on "
-            "where it was begun, or begin anew with --compile off."
+            f"The run was started with compiled quantizers, which are not available now: {reason} "
+            "Resume it where it was started, or start a new run with --compile off."
         )
 
 

@@ -1,4 +1,4 @@
-"""Scoring samples: no augmentation, no gradient, nothing in the model moves."""
+"""Inference: no augmentation, no gradients, no change to the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qunlearn.training.objective import fastest_layout
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode for the time; then every module is back in whatever mode it was in."""
+    """Eval mode within the block; afterwards the mode of every module is restored."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -27,23 +27,23 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 TOGETHER = 128
-"""Samples scored together: on processors 1.2 times as fast as 500, which want memory anew."""
+"""Batch size for inference: on CPUs 1.2 times as fast as 500, which reallocates memory."""
 
 
 @contextmanager
 def scoring(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Gives the fastest way from a batch of images to the model's logits, in eval mode.
+    """Yields a fast function from a batch of images to logits, in eval mode.
 
-    The logits are float32 on the processor. The model must not change within the block.
+    The logits are float32 on the CPU. The model must not change within the block.
     """
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     layout = fastest_layout(model)
 
     def logits(images: Tensor) -> Tensor:
-        found: Tensor = model(images.to(device, memory_format=layout))
-        return found.float().cpu()
+        outputs: Tensor = model(images.to(device, memory_format=layout))
+        return outputs.float().cpu()
 
-    # What is rounded is the same to the last bit, compiled or not; in full precision nothing is.
+    # Compiled quantizers give bit-identical results; full-precision models have none.
     low_bit = any(isinstance(module, Quantizer) for module in model.modules())
     compiled = low_bit and device.type == "cpu" and why_not() is None
     with torch.inference_mode(), evaluating(model), weight_cache(), fused(compiled):
@@ -57,15 +57,15 @@ def predict(
     batch_size: int = TOGETHER,
     advance: Callable[[int], None] = lambda samples: None,
 ) -> Tensor:
-    """The model's logits for the samples at `index`, as float32 on the processor.
+    """The model's logits for the samples at `index`, as float32 on the CPU.
 
-    The model is put into eval mode for the time, and back into whatever mode it was in. `advance`
-    is told how many samples were done.
+    The model is in eval mode during the call; its mode is restored afterwards. `advance` is called
+    with the number of samples of each batch.
     """
     if any(isinstance(q, Quantizer) and not q.initialised for q in model.modules()):
         raise UserError(
-            "The model's quantizers have not started yet, and must not start from data that is "
-            "only to be scored; train the model, or calibrate it on a batch of training images."
+            "The model's quantizers are not initialised, and evaluation data must not initialise "
+            "them; train the model, or calibrate it on a batch of training images."
         )
     rows = []
     with scoring(model) as logits:

@@ -1,4 +1,4 @@
-"""The one training loop. What a step learns is an `Objective`; the loop does everything else."""
+"""The training loop. An `Objective` computes the gradients; the loop does everything else."""
 
 from __future__ import annotations
 
@@ -43,14 +43,13 @@ def optimize(
         fabric: The devices.
         model: The model; it is moved to the device and left in training mode.
         config: Epochs, learning rate and the like.
-        objective: Gets the model as the devices see it, and returns what a step learns.
-        title: What the progress bar says.
-        values: How many numbers make one sample; it decides whether compiling would pay.
+        objective: Gets the model as wrapped by Fabric, and returns the `Objective`.
+        title: Title of the progress bar.
+        values: Number of input values per sample; decides whether compiling pays.
         prepare: Called once, with the model on its device and in training mode.
-        watch: Measures more after each epoch, on the first process and outside of the time taken.
-        on_epoch: Gets the row of all numbers after each epoch; after a resume, the earlier ones
-            again.
-        checkpointer: Saves the state; where there is a saved one, the loop resumes from it.
+        watch: Computes further metrics after each epoch, on rank 0 and outside the measured time.
+        on_epoch: Gets the row of metrics after each epoch; a resumed run repeats earlier rows.
+        checkpointer: Saves the state; the loop resumes from a checkpoint if there is one.
     """
     model.to(fabric.device).train()
     _arrange(model, fastest_layout(model))
@@ -72,12 +71,12 @@ def optimize(
             loop.run_epoch(state, progress)
             on_epoch(loop.end_epoch(state, watch, progress))
             loop.save_between_epochs(state)
-    # As a loaded model will be, so that both give the same outputs to the last bit.
+    # The layout of a loaded model, so that both give bit-identical outputs.
     _arrange(model, torch.contiguous_format)
 
 
 class _Loop:
-    """What stays the same from step to step; where the loop is, is in `State`."""
+    """What is constant during training; the position of the loop is in `State`."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class _Loop:
         self.objective = objective(wrapped)
 
     def resume(self) -> State | None:
-        """The state that was saved, restored into model, optimizer and objective; None if none."""
+        """Restore model, optimizer and objective from the checkpoint; None if there is none."""
         if self.checkpointer is None:
             return None
         with as_written(self.checkpointer.path):
@@ -110,7 +109,7 @@ class _Loop:
         return State(compiled=low_bit and compiles(self.fabric, values_read))
 
     def run_epoch(self, state: State, progress: Progress) -> None:
-        """All steps of an epoch that are left."""
+        """Run the remaining steps of an epoch."""
         started = time.perf_counter() - state.seconds
         if state.step == 0:
             self.objective.before_epoch(state.epoch)
@@ -124,7 +123,7 @@ class _Loop:
             self.save_within_epoch(state)
 
     def run_step(self, state: State) -> Mapping[str, Tensor]:
-        """One step of the optimizer."""
+        """Run one optimizer step."""
         set_rate(self.optimizer, self.config, self.objective.steps, state.epoch, state.step)
         _seed(self.config.seed, state.epoch, state.step, self.fabric.global_rank)
 
@@ -147,7 +146,7 @@ class _Loop:
     def end_epoch(
         self, state: State, watch: Callable[[], Mapping[str, float]], progress: Progress
     ) -> Row:
-        """The epoch's row of the history; the state moves on to the next epoch."""
+        """Return the epoch's row of the history, and advance the state to the next epoch."""
         steps = self.objective.steps
         numbers = {n: float(_total(self.fabric, t)) / steps for n, t in state.totals.items()}
         numbers |= dict(watch() if self.fabric.is_global_zero else {})
@@ -168,7 +167,7 @@ class _Loop:
         return row
 
     def save_within_epoch(self, state: State) -> None:
-        """Save the state if it is time; several processes do not, as each has sums of its own."""
+        """Save the state if it is due; not with several processes, whose totals differ."""
         ended = state.step == self.objective.steps
         if self.checkpointer is None or self.fabric.world_size > 1 or ended:
             return
@@ -176,7 +175,7 @@ class _Loop:
             self._save(state)
 
     def save_between_epochs(self, state: State) -> None:
-        """Save the state if it is time, and always after the last epoch."""
+        """Save the state if it is due, and always after the last epoch."""
         if self.checkpointer is None or not self.fabric.is_global_zero:
             return
         if state.epoch == self.config.epochs or self.checkpointer.due(epoch_ended=True):
@@ -189,25 +188,25 @@ class _Loop:
 
 
 def _seed(*key: int) -> None:
-    """Dropout, too, comes from seed, epoch and step alone (and differs between processes)."""
+    """Seed torch from seed, epoch, step and rank, so that dropout is reproducible too."""
     torch.manual_seed(int(generator("step", *key).integers(2**63)))
 
 
 def _arrange(model: nn.Module, layout: torch.memory_format) -> None:
-    """Lay out the convolutions' weights."""
+    """Set the memory layout of the convolutions' weights."""
     for parameter in model.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=layout)
 
 
 def loss_scale(fabric: Fabric) -> float:
-    """What the loss, and so every gradient, is multiplied by before a step in 16 bits; else 1."""
+    """The loss scale of float16 training; 1 in other precisions."""
     scaler = loss_scaler(fabric)
     return 1.0 if scaler is None else float(scaler.get_scale())
 
 
 def loss_scaler(fabric: Fabric) -> Any:
-    """What scales the loss in 16 bits; None in 32."""
+    """The gradient scaler of float16 training; None in other precisions."""
     return getattr(fabric._precision, "scaler", None)
 
 

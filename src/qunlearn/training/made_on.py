@@ -1,4 +1,4 @@
-"""Which split a network was trained or made to forget on, as long as both are in memory."""
+"""The split that each network in memory was trained on, or forgot samples of."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from torch import nn
 from qunlearn.data import Split
 
 made_on: WeakKeyDictionary[nn.Module, Split] = WeakKeyDictionary()
-"""Filled by `train` and `forget`; what asks for samples of a network's kind finds some here."""
+"""Filled by `train` and `forget`; read by functions that need samples for a network."""

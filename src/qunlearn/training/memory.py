@@ -1,4 +1,4 @@
-"""Freed memory is kept between steps: to fetch it from the system anew takes time."""
+"""Keeps freed memory between training steps, because requesting it again is slow."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 NEVER, MIB = -1, 1 << 20
 
 _inside: list[None] = []
-"""The blocks under way, in whatever thread; the last to end gives the memory back."""
+"""The active blocks of all threads; the last one to end releases the memory."""
 _counting = threading.Lock()
 
 
 @contextmanager
 def keeping_memory() -> Iterator[None]:
-    """Within the block the C library keeps what is freed for what comes; after it, gives it back.
+    """Within the block the C library reuses freed memory; afterwards it is released.
 
-    A training step frees what it kept for backward, and glibc hands the top of its heap back to
-    the system each time: the next step then waits for thousands of pages. Other C libraries have no
-    such switch, and nothing changes there.
+    Each training step frees its activations, and glibc returns the top of the heap to the operating
+    system: the next step then waits for thousands of page faults. Other C libraries have no such
+    option and are unaffected.
     """
     libc = _glibc()
     if libc is None:
@@ -31,7 +31,7 @@ def keeping_memory() -> Iterator[None]:
         return
     with _counting:
         _inside.append(None)
-        libc.mallopt(M_MMAP_THRESHOLD, 32 * MIB)  # the most that it takes
+        libc.mallopt(M_MMAP_THRESHOLD, 32 * MIB)  # the maximum that glibc accepts
         libc.mallopt(M_TRIM_THRESHOLD, NEVER)
     try:
         yield
@@ -39,7 +39,7 @@ def keeping_memory() -> Iterator[None]:
         with _counting:
             _inside.pop()
             if not _inside:
-                libc.mallopt(M_TRIM_THRESHOLD, 64 * MIB)  # the most that it comes to by itself
+                libc.mallopt(M_TRIM_THRESHOLD, 64 * MIB)  # the maximum of glibc's own adjustment
                 libc.malloc_trim(0)
 
 

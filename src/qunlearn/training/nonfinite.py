@@ -1,4 +1,4 @@
-"""Numbers that go wrong: stopped at the step where they do, with the layer named."""
+"""Detects non-finite losses and gradients at the step where they occur, and names the layer."""
 
 from __future__ import annotations
 
@@ -21,38 +21,46 @@ def refuse_nonfinite(
     *,
     scaled: bool = False,
 ) -> None:
-    """Raise if what a step reports, or a gradient that it has left, is NaN or infinite.
+    """Raise if a scalar that a step reports, or one of its gradients, is NaN or infinite.
 
     Args:
-        model: Whose gradients.
-        scalars: What the step reports.
-        again: Makes the step's gradients once more, to see which layer begins it.
-        where: The epoch and the step, in words.
-        scaled: Whether gradients are scaled for 16 bits: then they may be infinite now and then.
+        model: The model, with the gradients of the step.
+        scalars: The scalars that the step reports.
+        again: Recomputes the gradients of the step, to find the first non-finite layer.
+        where: The epoch and the step, for the message.
+        scaled: Whether the loss is scaled (float16); gradients may then overflow at times.
     """
     gradients = {} if scaled else _gradients(model)
     sizes = list(torch._foreach_norm(list(gradients.values()))) if gradients else []
-    # One number for all, because each that is looked at stalls the device.
+    # One sum for all, because reading each number would stall the device.
     if torch.isfinite(torch.stack([v.float() for v in (*scalars.values(), *sizes)]).sum()):
         return
-    wrong = next((n for n, v in scalars.items() if not torch.isfinite(v)), None)
-    what = f"{wrong} became {float(scalars[wrong])}" if wrong else "gradient became NaN or infinite"
+    scalar_name = next((n for n, v in scalars.items() if not torch.isfinite(v)), None)
+    what = (
+        f"{scalar_name} became {float(scalars[scalar_name])}"
+        if scalar_name
+        else "gradient became NaN or infinite"
+    )
     first = first_layer(model, again)
     raise Failure(
-        f"The {what} in {where}{f', first in {first}' if first else ''}; begin anew with a lower "
-        "learning rate (lr) or warm-up. The epochs before are in the history, and the last good "
-        "checkpoint is kept."
+        f"The {what} in {where}{f', first in {first}' if first else ''}; restart with a lower "
+        "learning rate (lr) or with warm-up. The history has the previous epochs, and the last "
+        "good checkpoint is kept."
     )
 
 
 def first_layer(model: nn.Module, again: Callable[[], object]) -> str:
-    """The layer whose output is the first that is not finite; else the last such gradient's."""
-    found: list[str] = []
+    """The first layer with a non-finite output, otherwise the last with such a gradient."""
+    nonfinite_layers: list[str] = []
 
     def look(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            if isinstance(output, Tensor) and not found and not torch.isfinite(output).all():
-                found.append(name)
+            if (
+                isinstance(output, Tensor)
+                and not nonfinite_layers
+                and not torch.isfinite(output).all()
+            ):
+                nonfinite_layers.append(name)
 
         return hook
 
@@ -62,21 +70,21 @@ def first_layer(model: nn.Module, again: Callable[[], object]) -> str:
     finally:
         for handle in handles:
             handle.remove()
-    if found:
-        return f"the output of {found[0]}"
-    # Backwards, the layer nearest to the output comes first.
+    if nonfinite_layers:
+        return f"the output of {nonfinite_layers[0]}"
+    # The backward pass starts at the output: the last layer is the first to be non-finite.
     bad = [name for name, g in _gradients(model).items() if not torch.isfinite(g).all()]
     return f"the gradient of {bad[-1]}" if bad else ""
 
 
 def report_collapse(model: nn.Module) -> dict[str, list[str]]:
-    """For an epoch's row, and as a warning: the quantizers whose scale has come down to zero."""
+    """Warn of quantizers whose scale has collapsed to zero; returns their names for the history."""
     names = collapsed(model)
     if not names:
         return {}
     warnings.warn(
-        f"The scale of {', '.join(names)} has come down to zero and is held at the smallest that "
-        "can be computed with; lower the learning rate (lr).",
+        f"The scale of {', '.join(names)} has collapsed to zero and is clamped to the smallest "
+        "usable value; lower the learning rate (lr).",
         stacklevel=2,
     )
     return {"collapsed": names}

@@ -1,4 +1,4 @@
-"""What a step of the loop learns: the interface, and cross-entropy, the usual case."""
+"""Training objectives: the interface, and cross-entropy."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from qunlearn.quant import use_running_stats
 from qunlearn.store.files import Row
 
 Scalars = Mapping[str, Tensor]
-"""What a step reports, still on the device: waiting for a number would stall it."""
+"""Scalars that a step reports, left on the device to avoid synchronisation."""
 
 
 class Objective(ABC):
-    """What to learn; the loop does everything else.
+    """Computes the gradients of each step; the loop does everything else.
 
-    `gradients` must depend on nothing but the model, the epoch, the step and what `before_epoch`
-    and `restore` have set, so that a run can be resumed at any step.
+    `gradients` must depend only on the model, the epoch, the step and what `before_epoch` and
+    `restore` have set, so that a run can be resumed at any step.
 
     Attributes:
-        steps: How many steps make an epoch.
+        steps: Number of steps per epoch.
     """
 
     steps: int
 
     @abstractmethod
     def gradients(self, epoch: int, step: int) -> Scalars:
-        """Leave the gradients of one step in `.grad`, and report numbers."""
+        """Write the gradients of one step to `.grad`, and return scalars to report."""
 
     def before_epoch(self, epoch: int) -> None:  # noqa: B027 (optional)
         """Prepare an epoch."""
@@ -45,23 +45,23 @@ class Objective(ABC):
         return {}
 
     def state(self) -> Mapping[str, Tensor]:
-        """What it remembers within an epoch; saved in the checkpoint."""
+        """The state within an epoch, for the checkpoint."""
         return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027 (optional)
-        """Resume from what `state` returned."""
+        """Restore what `state` returned."""
 
 
 class CrossEntropy(Objective):
-    """Predict the label.
+    """Cross-entropy between the predictions and the labels.
 
     Args:
         fabric: The devices.
-        model: As the devices see it.
+        model: The model, as wrapped by Fabric.
         loader: The batches.
-        labels: What to predict instead of the true labels: one for each sample of the data set.
-        weights: How much each sample of the data set counts, 1 by default; a negative weight
-            climbs the loss.
+        labels: Target labels instead of the true ones: one for each sample of the data set.
+        weights: The weight of each sample of the data set, 1 by default; a negative weight is
+            gradient ascent.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class CrossEntropy(Objective):
         """The gradient of the batch's mean loss."""
         batch = self.loader.batch(epoch, step)
         images, true = to_device(self.fabric, batch, self.layout)
-        wanted = true if self.labels is None else self.labels[batch.index].to(true.device)
-        # Divided by the global batch, so that processes with unequal shares still average right.
+        targets = true if self.labels is None else self.labels[batch.index].to(true.device)
+        # Divided by the global batch size: processes with unequal shares still average correctly.
         size = self.loader.size(step)
         with normalisation(self.model, self.loader):
             logits = self.model(images)
-        losses = nn.functional.cross_entropy(logits, wanted, reduction="none")
+        losses = nn.functional.cross_entropy(logits, targets, reduction="none")
         weighted = losses
         if self.weights is not None:
             weighted = losses * self.weights[batch.index].to(losses)
@@ -97,11 +97,11 @@ class CrossEntropy(Objective):
 
 
 MIN_BATCH_STATISTICS = 8
-"""Number of samples from which on their own mean and variance are worth normalising by."""
+"""Minimum number of samples for normalising by batch statistics."""
 
 
 def normalisation(model: nn.Module, loader: Loader) -> AbstractContextManager[None]:
-    """For parts of a few samples, BatchNorm by its running averages; otherwise as it is.
+    """For very few samples, BatchNorm uses its running averages; otherwise nothing changes.
 
     A request to forget may name a single sample, which has no variance.
     """
@@ -110,9 +110,9 @@ def normalisation(model: nn.Module, loader: Loader) -> AbstractContextManager[No
 
 
 def fastest_layout(model: nn.Module) -> torch.memory_format:
-    """Channels last is faster; but torch corrupts memory with it in very narrow 1×1 convolutions.
+    """Channels last is faster, but torch corrupts memory with it in very narrow 1×1 convolutions.
 
-    (Seen with torch 2.13 on processors: four channels, stride 2, and the heap is broken.)
+    Observed with torch 2.13 on CPUs: four channels with stride 2 corrupt the heap.
     """
     narrow = any(
         isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1) and min(m.weight.shape[:2]) < 8
@@ -122,6 +122,6 @@ def fastest_layout(model: nn.Module) -> torch.memory_format:
 
 
 def to_device(fabric: Fabric, batch: Batch, layout: torch.memory_format) -> tuple[Tensor, Tensor]:
-    """A batch's images and labels, where the model is and as its weights are laid out."""
+    """Move the images and labels of a batch to the device, in the given memory layout."""
     images = batch.images.to(fabric.device, memory_format=layout)
     return images, batch.labels.to(fabric.device)

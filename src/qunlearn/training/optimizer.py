@@ -1,4 +1,4 @@
-"""The optimizer and its schedule."""
+"""The optimizer and the learning rate schedule."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LARGEST_CHANGE = 0.025
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """The parameters in two groups: with weight decay, and the quantizers' own without."""
-    bare = {
+    """Two parameter groups: with weight decay, and quantizer parameters without."""
+    undecayed = {
         id(parameter)
         for module in model.modules()
         if isinstance(module, Quantizer)
@@ -25,8 +25,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, ob
     }
     trainable = [p for p in model.parameters() if p.requires_grad]
     return [
-        {"params": [p for p in trainable if id(p) not in bare], "weight_decay": weight_decay},
-        {"params": [p for p in trainable if id(p) in bare], "weight_decay": 0.0},
+        {"params": [p for p in trainable if id(p) not in undecayed], "weight_decay": weight_decay},
+        {"params": [p for p in trainable if id(p) in undecayed], "weight_decay": 0.0},
     ]
 
 
@@ -36,7 +36,7 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.SGD
     optimizer = torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
     quantizers = [m for m in model.modules() if isinstance(m, Quantizer)]
     if quantizers:
-        optimizer.register_step_pre_hook(lambda *_: _hold_back(quantizers, optimizer))
+        optimizer.register_step_pre_hook(lambda *_: _clip_scale_gradients(quantizers, optimizer))
     return optimizer
 
 
@@ -57,7 +57,7 @@ def largest_change(momentum: float) -> float:
 
 
 @torch.no_grad()
-def _hold_back(quantizers: list[Quantizer], optimizer: torch.optim.SGD) -> None:
+def _clip_scale_gradients(quantizers: list[Quantizer], optimizer: torch.optim.SGD) -> None:
     """Clip the quantizers' gradients, so that no scale crosses zero.
 
     The loss is far from linear in a scale: early in training, at a learning rate that suits the
@@ -81,7 +81,7 @@ def _hold_back(quantizers: list[Quantizer], optimizer: torch.optim.SGD) -> None:
 
 
 PEAK = "peak"
-"""The highest rate that velocity of now may be applied with, in an optimizer's groups."""
+"""Key in `param_groups`: the highest learning rate at which the current momentum may apply."""
 
 
 def set_rate(
@@ -89,8 +89,8 @@ def set_rate(
 ) -> None:
     """Set the learning rate of one step.
 
-    During warm-up the rate rises, and velocity is applied with later rates than it was gathered at:
-    up to the peak, by which the scales' gradients are then clipped.
+    During warm-up the rate rises, so momentum is applied at higher rates than it was accumulated
+    at. The scales' gradients are therefore clipped by the peak rate.
     """
     rate = learning_rate(config, steps, epoch, step)
     warming = epoch + step / steps < config.warmup
@@ -102,7 +102,7 @@ def set_rate(
 def learning_rate(config: OptimizerConfig, steps: int, epoch: int, step: int) -> float:
     """The rate at one step: a linear warm-up, then half a cosine from `lr` down to zero.
 
-    A function of the position alone, so that a run can go on from any step.
+    A function of the position alone, so that a run can be resumed at any step.
 
     Example:
         >>> config = OptimizerConfig(epochs=10, lr=0.1)

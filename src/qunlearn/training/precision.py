@@ -1,4 +1,4 @@
-"""Devices and precisions that the machine can really run, found out without dying of it."""
+"""Checks in a child process whether the machine supports a precision."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FABRIC_PRECISION: dict[str, Literal["32-true", "bf16-mixed", "16-mixed"]] = {
     "16": "16-mixed",
 }
 
-# One training step of a convolution. Some processors advertise instructions (AMX) that the system
-# then traps: the process dies with an illegal instruction, which only a child process survives.
+# One training step of a convolution. Some CPUs advertise instructions (AMX) that the system then
+# traps: the process dies of an illegal instruction, so the test runs in a child process.
 PROBE = """
 import sys, torch
 device, kind = sys.argv[1], getattr(torch, sys.argv[2])
@@ -33,11 +33,11 @@ assert all(p.grad.isfinite().all() for p in net.parameters())
 
 
 def check(config: ComputeConfig, device: str) -> None:
-    """Raise unless this machine can train with the precision asked for."""
+    """Raise unless this machine can train with the configured precision."""
     if config.precision == "32":
         return
     if config.precision == "16" and device == "cpu":
-        raise UserError("Precision '16' is not for processors; use --precision bf16 or 32.")
+        raise UserError("Precision '16' is not supported on CPUs; use --precision bf16 or 32.")
     kind = {"bf16": "bfloat16", "16": "float16"}[config.precision]
     problem = probe(device, kind)
     if problem:
@@ -49,7 +49,7 @@ def check(config: ComputeConfig, device: str) -> None:
 
 @cache
 def probe(device: str, kind: str) -> str | None:
-    """Train one step in a child process; what went wrong, or None."""
+    """Train one step in a child process; returns the error message, or None."""
     done = run_python(PROBE, device, kind, timeout=300)
     if done.returncode == 0:
         return None

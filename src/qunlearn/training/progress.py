@@ -1,4 +1,4 @@
-"""Progress for people: a bar on a terminal, a line a minute where the output is piped."""
+"""Progress display: a bar on a terminal, one line per minute otherwise."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ EVERY = 60.0
 
 
 def _bar(shown: bool, *columns: ProgressColumn) -> Bar:
-    """A bar on standard error that is silent where nobody watches."""
+    """A bar on standard error, disabled if that is not a terminal."""
     return Bar(*columns, console=Console(stderr=True), disable=not (shown and sys.stderr.isatty()))
 
 
 class Lines:
-    """Lines on standard error where that is no terminal: title, done and total, expected end."""
+    """Progress lines where standard error is not a terminal: title, done, total, expected end."""
 
     _printed = 0.0
-    """When this process printed its last line, whichever work that was about."""
+    """When this process last printed a line, for any task."""
 
     def __init__(self, title: str, shown: bool = True):
         self._title = plain(title)
@@ -44,24 +44,24 @@ class Lines:
         self._first: tuple[float, int] | None = None
 
     def tell(self, done: int, total: int | None) -> None:
-        """Print a line if one is due; the pace is that since the first call."""
+        """Print a line if one is due; the rate is measured since the first call."""
         if not self._shown:
             return
         now = time.monotonic()
-        then, before = self._first = self._first or (now, done)
+        first_time, first_done = self._first = self._first or (now, done)
         if now - max(self._began, Lines._printed) < EVERY:
             return
         Lines._printed = now
         line = f"{self._title}: {done:,}" + (f" of {total:,}" if total else "")
-        if total and done > before:
-            left = (now - then) * (total - done) / (done - before)
-            line += f", expected to end at {utc(time.time() + left)}"
+        if total and done > first_done:
+            remaining = (now - first_time) * (total - done) / (done - first_done)
+            line += f", expected to end at {utc(time.time() + remaining)}"
         print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def downloading() -> Iterator[Callable[[int, int | None], None]]:
-    """A bar, or lines, for downloads; gives what `load_dataset` wants as `progress`."""
+    """Progress display for downloads; yields the `progress` argument of `load_dataset`."""
     bar = _bar(
         True, TextColumn("downloading"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
     )
@@ -77,7 +77,7 @@ def downloading() -> Iterator[Callable[[int, int | None], None]]:
 
 
 class Progress:
-    """One bar on standard error, with numbers beside it and the time left; or lines."""
+    """A progress bar on standard error with metrics and remaining time; or progress lines."""
 
     def __init__(self, title: str, total: int, shown: bool = True):
         self._bar = _bar(
@@ -105,12 +105,12 @@ class Progress:
         self._bar.stop()
 
     def advance(self, steps: int = 1) -> None:
-        """So many steps are done."""
+        """Advance by a number of steps."""
         self._done += steps
         self._bar.advance(self._task, steps)
         self._lines.tell(self._done, self._total)
 
     def show(self, numbers: Mapping[str, float]) -> None:
-        """Put numbers beside the bar."""
+        """Show metrics beside the bar."""
         text = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())
         self._bar.update(self._task, numbers=text)

@@ -1,4 +1,4 @@
-"""How long the work itself took, however often it was watched or interrupted."""
+"""Measures working time, without pauses and across resumed runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Stopwatch:
-    """Counts from when it is made; pauses are left out, time before a resume is added."""
+    """Elapsed time since creation, without pauses, plus time before a resume."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
@@ -16,16 +16,16 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """The time so far."""
+        """Elapsed seconds."""
         return time.perf_counter() - self._started + self._added
 
     def add(self, seconds: float) -> None:
-        """Count time that was spent elsewhere, as before a resume."""
+        """Add time that was spent before a resume."""
         self._added += seconds
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the block's time out."""
+        """Exclude the time of the block."""
         started = time.perf_counter()
         try:
             yield

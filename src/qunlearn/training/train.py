@@ -39,13 +39,13 @@ def train(
 
     Args:
         model: Any classifier; quantized by `quantize` or in full precision.
-        split: Says which samples.
-        part: "train", or "retain" to leave out what is to be forgotten.
-        on_epoch: Gets a row of numbers after each epoch.
-        fabric: Devices and precision; one processor or GPU in 32 bits by default.
-        title: What the progress bar says.
-        checkpoint: A file to keep the state in now and then; where it is there, go on from it.
-        **settings: Those of `OptimizerConfig`, such as `epochs=10, lr=0.05`.
+        split: The split of the data set.
+        part: "train", or "retain" to leave out the samples to forget.
+        on_epoch: Gets a row of metrics after each epoch.
+        fabric: Devices and precision; by default one CPU or GPU in float32.
+        title: Title of the progress bar.
+        checkpoint: File for checkpoints; training resumes from it if it exists.
+        **settings: Settings of `OptimizerConfig`, such as `epochs=10, lr=0.05`.
 
     Example:
         >>> import qunlearn as qu
@@ -79,7 +79,7 @@ def train(
 def check_fits(
     model: nn.Module, data: ImageData, index: Tensor, config: OptimizerConfig, processes: int = 1
 ) -> None:
-    """Raise unless the model can be trained on these samples; tries it on a copy."""
+    """Raise unless the model can be trained on these samples; runs a copy on two of them."""
     smallest = Loader(data, index, config.batch_size, world=processes).smallest_share
     if smallest == 1 and any(isinstance(m, _BatchNorm) for m in model.modules()):
         raise UserError(
@@ -87,7 +87,7 @@ def check_fits(
             "BatchNorm cannot be trained; use a batch size (batch_size) of 4 or more."
         )
     if not any(p.requires_grad for p in model.parameters()):
-        raise UserError("The model has no parameters to train; give one that has.")
+        raise UserError("The model has no trainable parameters; set requires_grad on some.")
     trial = copy.deepcopy(model).eval()
     try:
         with torch.inference_mode():
@@ -95,22 +95,22 @@ def check_fits(
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
-            f"The model cannot take images of {tuple(data.images.shape[1:])}: {reason}; use a "
-            "model for this size."
+            f"The model fails on images of shape {tuple(data.images.shape[1:])}: {reason}; use a "
+            "model for this shape."
         ) from None
     expected = (len(index[:2]), data.num_classes)
     if not isinstance(logits, Tensor) or tuple(logits.shape) != expected:
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        output = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise UserError(
-            f"The model gives {found} for {expected[0]} images of {data.num_classes} classes, not "
-            f"{expected}; give it as many outputs as there are classes."
+            f"The model's output for {expected[0]} images is {output}, not {expected}; give the "
+            f"model {data.num_classes} outputs, one for each class."
         )
 
 
 def calibrate_first(
     model: nn.Module, data: ImageData, index: Tensor, config: OptimizerConfig
 ) -> None:
-    """Start the quantizers from the whole first batch, however many processes share it later."""
+    """Initialise the quantizers from the complete first batch, for any number of processes."""
     loader = Loader(data, index, config.batch_size, seed=config.seed, augment=config.augment)
     device = next(model.parameters()).device
     calibrate(model, loader.batch(0, 0).images.to(device))
