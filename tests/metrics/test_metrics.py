@@ -56,7 +56,7 @@ def test_exposure_of_too_few_samples_is_not_called_unseen():
     train, test = normal(1.0, 500, 0), normal(0.0, 500, 1)
     found = exposure(train, normal(0.5, 3, 2), test)
     assert found.verdict == "cannot be told"
-    assert "3 samples are too few" in found.sentence
+    assert (found.samples, found.reason) == (3, "few samples")
 
 
 def test_exposure_seldom_accuses_unseen_data():
@@ -68,4 +68,4 @@ def test_exposure_seldom_accuses_unseen_data():
 def test_exposure_without_a_test_part_says_so():
     found = exposure(normal(3, 10, 0), normal(0, 10, 1), torch.zeros(0))
     assert found.verdict == "cannot be told"
-    assert "no test part" in found.sentence
+    assert found.reason == "no test part"

@@ -25,7 +25,6 @@ def answers(right, count, classes, seed):
 def test_swapped_lists_are_found_out(test):
     found = exposure(normal(0.0, 200, 0), normal(3.0, 1000, 1), normal(0.0, test, 2))
     assert found.verdict == "swapped"
-    assert "swap --trained-on and --held-out" in found.sentence
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.2, 8.0])

@@ -92,7 +92,7 @@ def test_what_was_declared_is_on_record(made):
     run = Run.open(made / "declared")
     assert run.config["retrain_of"] == str(made / "forgotten")
     assert run.split == Run.open(made / "forgotten").split
-    assert "forgotten: unseen" in run.info.declared
+    assert run.info.declared.verdicts["forget"] == "unseen"
     assert run.config["weight_bits"] == 8
     assert not check_run(made / "declared")
     # An own Retrain made here is not called declared.
@@ -147,7 +147,7 @@ def test_a_retrain_in_full_precision_is_a_reference_but_not_for_other_bits(
 ):
     full = declare(made, tmp_path / "full", weights=made / "full.safetensors")
     own = ("--model", OWN)
-    assert full.info.declared.endswith("Its bits are not the run's.")
+    assert not full.info.declared.same_bits
     code, out, _ = qunlearn("evaluate", made / "forgotten", "--reference", full.path, *own)
     assert (code, "Its bits are not the run's." in out) == (0, True)
     code, _, err = qunlearn("audit", "bits", made / "forgotten", "--reference", full.path, *own)

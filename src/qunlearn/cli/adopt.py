@@ -28,11 +28,15 @@ def command(
 
       qunlearn adopt --weights retrained.safetensors --retrain-of runs/forgotten --out runs/retrain
     """
+    from qunlearn.report.words import declared_check_words, held_out_words
     from qunlearn.runs.adopt import adopt_run
 
     assert out is not None  # with_settings has seen to it
     run = adopt_run(settings, out, resume=resume)
     print_run(run, json, str(run.path))
     if not json:
-        declared = run.info.declared
-        say(f"Declared as a Retrain. {declared}" if declared else run.info.held_out_check)
+        info = run.info
+        if info.declared is not None:
+            say(f"Declared as a Retrain. {declared_check_words(info.declared)}")
+        elif info.held_out_check is not None:
+            say(held_out_words(info.held_out_check))

@@ -14,12 +14,25 @@ SWAPPED = 0.001
 """Significance level of the verdict that two lists were swapped."""
 
 
+Reason = Literal["no retained class", "no test part", "not memorised", "few samples"]
+"""Why nothing can be told: no held-out sample is of a class that was trained on; there is no test
+part; the network is no more confident on trained samples than on test samples; or the held-out
+samples are too few."""
+
+
 @dataclass(frozen=True)
 class Exposure:
-    """The verdict of comparing the confidence on the three parts, and a message."""
+    """The verdict of comparing the confidence on the three parts.
+
+    Attributes:
+        verdict: What the held-out part looks like.
+        samples: How many held-out samples there are.
+        reason: Why nothing can be told, if so.
+    """
 
     verdict: Literal["unseen", "trained on", "mixed", "swapped", "cannot be told"]
-    sentence: str
+    samples: int
+    reason: Reason | None = None
 
 
 def exposure(train: Tensor, held_out: Tensor, test: Tensor) -> Exposure:
@@ -32,56 +45,23 @@ def exposure(train: Tensor, held_out: Tensor, test: Tensor) -> Exposure:
     were swapped if the confidence on held-out samples exceeds that on both other parts, which do
     not differ: no generalisation explains that.
     """
-    if not len(held_out):
-        return _inconclusive("no held-out sample is of a class that was trained on")
+    count = len(held_out)
+    if not count:
+        return Exposure("cannot be told", count, "no retained class")
     above_both = all(_p_value(held_out, other) <= SWAPPED for other in (train, test) if len(other))
     if above_both and not (len(test) and _p_value(train, test) <= CERTAIN):
-        return Exposure("swapped", _swapped(train, held_out, test))
+        return Exposure("swapped", count)
     if not len(test):
-        return _inconclusive("there is no test part to compare with")
+        return Exposure("cannot be told", count, "no test part")
     if _p_value(train, test) > CERTAIN:
-        return _inconclusive(
-            "the network is not more confident on the training part than on the test part"
-        )
+        return Exposure("cannot be told", count, "not memorised")
     above_test = _p_value(held_out, test) <= CERTAIN
     below_train = _p_value(train, held_out) <= CERTAIN
-    if below_train and not above_test:
-        return Exposure(
-            "unseen", "The held-out data looks unseen: confidence on it is as on the test part."
-        )
-    if above_test and not below_train:
-        return Exposure(
-            "trained on",
-            "The held-out data looks trained on: confidence on it is as on the training part, and "
-            "higher than on the test part; name data that the network never saw with --held-out.",
-        )
     if above_test:
-        return Exposure(
-            "mixed",
-            "Some of the held-out data may have been trained on: confidence on it is higher than "
-            "on the test part, and lower than on the training part.",
-        )
-    return _inconclusive(
-        f"{len(held_out)} samples are too few to distinguish them from either part"
-    )
-
-
-def _swapped(train: Tensor, held_out: Tensor, test: Tensor) -> str:
-    parts = {"held-out": held_out, "trained": train, "test": test}
-    confidences = ", ".join(
-        f"{100 * float(margins.sigmoid().mean()):.1f} % on {name} samples"
-        for name, margins in parts.items()
-        if len(margins)
-    )
-    return (
-        "The lists look swapped: confidence on the held-out samples is higher than on the trained "
-        f"ones (mean confidence in the true label: {confidences}); swap --trained-on and "
-        "--held-out, or hold out samples of the same kind as the trained ones."
-    )
-
-
-def _inconclusive(reason: str) -> Exposure:
-    return Exposure("cannot be told", f"Held-out data cannot be checked: {reason}.")
+        return Exposure("mixed" if below_train else "trained on", count)
+    if below_train:
+        return Exposure("unseen", count)
+    return Exposure("cannot be told", count, "few samples")
 
 
 def _p_value(higher: Tensor, other: Tensor) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import islice
 
 from qunlearn.data import Outcome
-from qunlearn.parts import counted
+from qunlearn.parts import counted, part_name
 from qunlearn.runs.metrics import Declared, Duplicates, RunMetrics
+from qunlearn.store.run import DeclaredCheck, HeldOutCheck
 
 SHOWN = 5
 """How many duplicates are named."""
@@ -26,8 +27,42 @@ def declared_words(declared: Declared) -> str:
     """What is known of a Retrain that was trained elsewhere."""
     return (
         f"The Retrain {declared.name!r} was declared, not made here: that it was trained without "
-        f"the forgotten samples is its owner's word. {declared.checked}"
+        f"the forgotten samples is its owner's word. {declared_check_words(declared.checked)}"
     )
+
+
+def declared_check_words(check: DeclaredCheck | str) -> str:
+    """What was checked about such a Retrain; earlier versions have it on record in words."""
+    if isinstance(check, str):
+        return check
+    verdicts = "; ".join(f"{part_name(p)}: {check.verdicts[p]}" for p in sorted(check.verdicts))
+    bits = "" if check.same_bits else " Its bits are not the run's."
+    return f"Judged by its confidence, samples are: {verdicts}.{bits}"
+
+
+def held_out_words(check: HeldOutCheck | str) -> str:
+    """What the held-out part of an adopted network looks like.
+
+    >>> held_out_words(HeldOutCheck("cannot be told", 3, "few samples"))
+    'Held-out data cannot be checked: 3 samples are too few to distinguish them from either part.'
+    """
+    if isinstance(check, str):  # as earlier versions have it on record
+        return check
+    if check.verdict == "unseen":
+        return "The held-out data looks unseen: confidence on it is as on the test part."
+    if check.verdict == "mixed":
+        return (
+            "Some of the held-out data may have been trained on: confidence on it is higher than "
+            "on the test part, and lower than on the training part."
+        )
+    reasons = {
+        "no retained class": "no held-out sample is of a class that was trained on",
+        "no test part": "there is no test part to compare with",
+        "not memorised": "the network is not more confident on the training part than on the test "
+        "part",
+        "few samples": f"{check.samples} samples are too few to distinguish them from either part",
+    }
+    return f"Held-out data cannot be checked: {reasons.get(str(check.reason), check.verdict)}."
 
 
 def request_words(outcome: Outcome) -> str:

@@ -27,7 +27,7 @@ from qunlearn.runs.mismatch import check_inputs
 from qunlearn.runs.model_file import is_quantized, model_with
 from qunlearn.runs.train import header_of, made, model_spec, quant_spec, train_into
 from qunlearn.store.pickled import refuse_pickled
-from qunlearn.store.run import Run, RunInfo
+from qunlearn.store.run import HeldOutCheck, Run, RunInfo
 from qunlearn.store.weights import read_tensors
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.devices import make_fabric
@@ -125,13 +125,28 @@ def unwrapped(tensors: Mapping[str, Tensor], spec: ModelSpec) -> dict[str, Tenso
     return tensors
 
 
-def check_held_out(margins: Mapping[str, Tensor]) -> str:
+def check_held_out(margins: Mapping[str, Tensor]) -> HeldOutCheck:
     """Whether the held-out part looks as unseen as it is said to be; raises if it does not."""
-    parts = (margins.get(part, torch.zeros(0)) for part in ("train", "held_out", "test"))
-    found = exposure(*parts)
-    if found.verdict in ("swapped", "trained on"):
-        raise UserError(found.sentence)
-    return found.sentence
+    names = {"held_out": "held-out", "train": "trained", "test": "test"}
+    parts = {part: margins.get(part, torch.zeros(0)) for part in names}
+    found = exposure(parts["train"], parts["held_out"], parts["test"])
+    if found.verdict == "trained on":
+        raise UserError(
+            "The held-out data looks trained on: confidence on it is as on the training part, and "
+            "higher than on the test part; name data that the network never saw with --held-out."
+        )
+    if found.verdict == "swapped":
+        confidences = ", ".join(
+            f"{100 * float(parts[part].sigmoid().mean()):.1f} % on {name} samples"
+            for part, name in names.items()
+            if len(parts[part])
+        )
+        raise UserError(
+            "The lists look swapped: confidence on the held-out samples is higher than on the "
+            f"trained ones (mean confidence in the true label: {confidences}); swap --trained-on "
+            "and --held-out, or hold out samples of the same kind as the trained ones."
+        )
+    return HeldOutCheck(found.verdict, found.samples, found.reason)
 
 
 def normalised_as(

@@ -18,7 +18,7 @@ from qunlearn.runs.data import place_of
 from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.model_file import Header, is_quantized, spec_of
 from qunlearn.runs.reference import check_present
-from qunlearn.store.run import Run
+from qunlearn.store.run import DeclaredCheck, Run
 
 
 def completed(config: AdoptConfig, run: Run, tensors: Mapping[str, Tensor]) -> AdoptConfig:
@@ -92,7 +92,7 @@ def _check_list(trained_on: Sequence[str], split: Split, run: Run) -> None:
         )
 
 
-def check_unseen(margins: Mapping[str, Tensor], run: Run, quant: QuantSpec) -> str:
+def check_unseen(margins: Mapping[str, Tensor], run: Run, quant: QuantSpec) -> DeclaredCheck:
     """What is on record about a declared Retrain; raises if what was forgotten looks trained on.
 
     Args:
@@ -100,16 +100,14 @@ def check_unseen(margins: Mapping[str, Tensor], run: Run, quant: QuantSpec) -> s
         run: What it is the Retrain of.
         quant: Its bits.
     """
-    verdicts = {}
+    verdicts: dict[str, str] = {}
     test = margins.get("test", torch.zeros(0))
     for part in margins.keys() - {"retain", "test", "test_forgotten"}:
         verdicts[part] = exposure(margins["retain"], margins[part], test).verdict
         if verdicts[part] in ("trained on", "swapped"):
             raise UserError(
-                f"The samples that are {part_name(part)} look trained on: the network is as sure "
-                "of them as of the retained ones, and surer than of the test part, so that it is "
-                "no Retrain; declare a network that was trained without them."
+                f"The samples that are {part_name(part)} look trained on: confidence on them is "
+                "as on the retained ones, and higher than on the test part, so that this is no "
+                "Retrain; declare a network that was trained without them."
             )
-    found = "; ".join(f"{part_name(part)}: {verdicts[part]}" for part in sorted(verdicts))
-    other = "" if Header.read(run.model_path).quant == quant else " Its bits are not the run's."
-    return f"Judged by its confidence, samples are: {found}.{other}"
+    return DeclaredCheck(verdicts, Header.read(run.model_path).quant == quant)

@@ -12,7 +12,7 @@ from qunlearn.methods.base import Findings
 from qunlearn.methods.calibration import Calibration
 from qunlearn.metrics import Scores
 from qunlearn.metrics.membership import REPORTED
-from qunlearn.store.run import METRICS, Run
+from qunlearn.store.run import METRICS, DeclaredCheck, Run
 from qunlearn.store.typed import Json, typed, untyped
 
 RENAMED = {
@@ -77,7 +77,7 @@ class Declared:
     """A Retrain that was trained elsewhere: the name of its run, and what was checked about it."""
 
     name: str
-    checked: str
+    checked: DeclaredCheck | str
 
 
 def metrics_of(run: Run) -> RunMetrics:
@@ -99,8 +99,8 @@ def metrics_of(run: Run) -> RunMetrics:
     )
     if lacks:
         raise UserError(
-            f"The content of {str(run.path / METRICS)!r} is invalid ({lacks}); restore the file from "
-            "a copy, or make the run again."
+            f"The content of {str(run.path / METRICS)!r} is invalid ({lacks}); restore the file "
+            "from a copy, or make the run again."
         )
     return metrics
 

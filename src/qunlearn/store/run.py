@@ -85,6 +85,28 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class HeldOutCheck:
+    """What the held-out part of an adopted network looks like; see `metrics.exposure`."""
+
+    verdict: str
+    samples: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class DeclaredCheck:
+    """What was checked about a Retrain that was trained elsewhere.
+
+    Attributes:
+        verdicts: What each part that it must not have seen looks like; see `metrics.exposure`.
+        same_bits: Whether it has the bits of the run that it is the Retrain of.
+    """
+
+    verdicts: Mapping[str, str]
+    same_bits: bool
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """The provenance of a run: the content of `run.json`.
 
@@ -111,8 +133,8 @@ class RunInfo:
     revision: int = 1
     origin: str | None = None
     weights_of: str | None = None
-    held_out_check: str | None = None
-    declared: str | None = None
+    held_out_check: HeldOutCheck | str | None = None
+    declared: DeclaredCheck | str | None = None
     made_in: str | None = None
     begun: str | None = None
     finished: str | None = None

@@ -188,8 +188,8 @@ def read_table(content: object, path: Path) -> Table:
     table = typed(Table, content, path)
     if lacks := _lacks(table):
         raise UserError(
-            f"The content of {str(path)!r} is invalid ({lacks}); repeat the same `qunlearn compare` "
-            "to rebuild it from its cells."
+            f"The content of {str(path)!r} is invalid ({lacks}); repeat the same `qunlearn "
+            "compare` to rebuild it from its cells."
         )
     return replace(table, ranking=ranking(table.methods, table.noise_floor))
 
