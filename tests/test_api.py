@@ -231,7 +231,7 @@ def test_export_compares_on_the_split_that_the_network_was_made_on(saved, tmp_pa
     _, _, result = saved
     exported = qu.export(result.model, tmp_path / "model.onnx", target="qdq")
     assert (exported.target, exported.agreement.samples) == ("compact", 450)
-    with pytest.raises(qu.UserError, match="no samples to compare"):
+    with pytest.raises(qu.UserError, match="cannot be verified without samples"):
         qu.export(copy.deepcopy(result.model), tmp_path / "other.onnx")
     with pytest.raises(qu.UserError, match="target"):
         qu.export(result.model, tmp_path / "other.onnx", target="qqd")

@@ -51,7 +51,7 @@ def test_missing_packages_are_named_with_the_remedy(qunlearn, run_folder, tmp_pa
 
 def test_the_folder_of_the_output_must_be_there(qunlearn, run_folder, tmp_path):
     code, _, err = qunlearn("export", run_folder, "--out", tmp_path / "no" / "m.onnx")
-    assert (code, "no folder" in err) == (2, True)
+    assert (code, "does not exist; create it first" in err) == (2, True)
 
 
 def test_a_file_is_replaced_only_when_asked_and_only_if_it_is_one(qunlearn, run_folder, tmp_path):

@@ -117,7 +117,7 @@ def test_a_tensor_elsewhere_is_refused(
     )
     file = folder / "m.onnx"
     file.write_bytes(PLACES[place]().SerializeToString())
-    with pytest.raises(UserError, match=r"m.onnx' keeps a tensor, .*, in another file"):
+    with pytest.raises(UserError, match=r"m.onnx' refers to another file for the tensor"):
         OnnxNetwork.open(file)
 
 
@@ -148,7 +148,7 @@ def test_predict_and_evaluate_refuse_it(qunlearn, run_folder, folder):
     for words in (("predict", file, "cat.png"), ("evaluate", run_folder, "--onnx", file)):
         code, out, err = qunlearn(*words)
         assert (code, out) == (2, "")
-        assert "in another file, which is not read" in err
+        assert "refers to another file for the tensor" in err
         assert len(err.splitlines()) == 1
 
 
@@ -161,8 +161,8 @@ def test_only_regular_files_of_bounded_size_are_read(
     (folder / "text.onnx").write_bytes(b"\xff\xff")
     monkeypatch.setattr(contained, "LARGEST", 10)
     for name, says in {
-        "pipe.onnx": "is no regular file",
-        "folder.onnx": "cannot be read: Is a directory|is no regular file",
+        "pipe.onnx": "is not a regular file",
+        "folder.onnx": "cannot be read: Is a directory|is not a regular file",
         "large.onnx": "has more than 10 bytes",
         "none.onnx": "cannot be read: No such file",
         "text.onnx": "is not an ONNX file",

@@ -85,7 +85,7 @@ def test_bad_input_is_named(qunlearn, file, tmp_path):
         ((file, tmp_path / "none.png"), "There is no image"),
         ((text, image), "is not an ONNX file"),
         ((tmp_path / "none.onnx", image), "cannot be read"),
-        ((bare, image), "does not say its classes"),
+        ((bare, image), "has no class names"),
         ((file,), "Missing argument"),
     ):
         code, out, err = qunlearn("predict", *words)

@@ -1,4 +1,4 @@
-"""Integer models for elsewhere, and the check that they are the same model."""
+"""Export to ONNX, with a check that the exported model matches the original."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Whether an exported file is the same model: both are run on the same samples."""
+"""Comparison of an exported file with the original model on the same samples."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ BATCH = 250
 
 @dataclass(frozen=True)
 class Agreement:
-    """How alike two models' outputs are.
+    """Agreement of two models' outputs.
 
     Attributes:
-        samples: How many samples both were run on.
-        top1: The share of them, in percent, for which both name the same class.
-        largest_difference: Between any two logits.
-        largest_logit: For comparison: the size of the largest logit.
+        samples: Number of samples that both were run on.
+        top1: The percentage of samples for which both predict the same class.
+        largest_difference: Maximum absolute difference of two logits.
+        largest_logit: Maximum absolute logit, for comparison.
     """
 
     samples: int
@@ -51,6 +51,6 @@ class Agreement:
 
 @torch.inference_mode()
 def outputs(network: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-    """A network's outputs; the first sample goes alone, so that the batch is seen to be dynamic."""
+    """A network's outputs; the first sample runs alone, to test the dynamic batch size."""
     parts = [inputs[:1], *torch.split(inputs[1:], BATCH)]
     return torch.cat([network(part) for part in parts if len(part)])

@@ -14,8 +14,8 @@ from qunlearn.export.export import Exported, export_onnx
 from qunlearn.training.made_on import made_on
 
 TARGETS = {"qdq": "compact"}
-"""What else the targets are called: weights at their bits, with QuantizeLinear and DequantizeLinear
-around each layer, is what runtimes call QDQ."""
+"""Other names of targets: low-bit weights with QuantizeLinear and DequantizeLinear around each
+layer are called QDQ by runtimes."""
 
 
 def export(
@@ -26,16 +26,16 @@ def export(
     target: str = "qdq",
     **options: Any,
 ) -> Exported:
-    """Write a model as an ONNX file, after running the file and finding it to be the same model.
+    """Export a model to an ONNX file, after verifying that the file computes the same.
 
     Args:
         model: Any model of images to logits, quantized or not; it is not changed.
         path: The new file.
-        samples: Real ones to compare on: a split, whose test part is taken, or network inputs. By
-            default those of the split that `train` or `forget` made the model on.
-        target: "qdq" (also called "compact") stores weights at their bits; "fast" convolves in
-            8-bit integers where weight and input are rounded.
-        **options: Those of `export_onnx`, such as `preprocess=True`.
+        samples: Samples to compare on: a split, whose test part is used, or network inputs. By
+            default the split that the model was trained on, or forgot samples of.
+        target: "qdq" (also called "compact") stores weights at their bit width; "fast" convolves in
+            8-bit integers where weight and input are quantized.
+        **options: Options of `export_onnx`, such as `preprocess=True`.
 
     Example:
         >>> exported = qu.export(result.model, "model.onnx", target="qdq")    # doctest: +SKIP
@@ -44,14 +44,14 @@ def export(
         samples = made_on.get(model)
     if samples is None:
         raise UserError(
-            "There are no samples to compare the file with the network on; give a split, or some "
-            "network inputs, as the third argument."
+            "The exported file cannot be verified without samples; give a split, or some network "
+            "inputs, as the third argument."
         )
     return export_onnx(model, path, samples, target=TARGETS.get(target, target), **options)  # type: ignore[arg-type]
 
 
 class CallableModule(ModuleType):
-    """A package that can be called: the same name leads to the function and to what it rests on."""
+    """A callable package: `qu.export` is both the function and the package."""
 
     def __call__(self, *args: Any, **options: Any) -> Exported:
         """See `export`."""

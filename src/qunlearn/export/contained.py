@@ -1,7 +1,7 @@
-"""Whether an ONNX file holds all that it needs: asked before a runtime sees it.
+"""Checks that an ONNX file is self-contained, before a runtime loads it.
 
-A tensor may be said to lie in another file, anywhere below the working folder. A runtime would read
-that file, and its content could be told from the outputs.
+A tensor may refer to another file, anywhere below the working folder. A runtime would read that
+file, and its content could be inferred from the outputs.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from qunlearn.errors import UserError
 from qunlearn.export.extra import needed
 
 LARGEST = 1 << 29
-"""Bytes of an ONNX file; it is held in memory several times."""
+"""Maximum bytes of an ONNX file; it is held in memory several times."""
 
 
 def read_model(path: Path) -> bytes:
     """The content of an ONNX file: a regular one, of bounded size."""
     try:
-        # A pipe would keep us waiting for whoever writes to it.
+        # Non-blocking, because a pipe would wait for a writer.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
-                raise UserError(f"{str(path)!r} is no regular file; name an ONNX file.")
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise UserError(f"{str(path)!r} is not a regular file; name an ONNX file.")
             content = file.read(LARGEST + 1)
     except (OSError, ValueError) as error:
         if isinstance(error, UserError):
@@ -38,8 +38,8 @@ def read_model(path: Path) -> bytes:
         ) from None
     if len(content) > LARGEST:
         raise UserError(
-            f"The file {str(path)!r} has more than {LARGEST:,} bytes, and is not read; name a "
-            "smaller one."
+            f"The file {str(path)!r} has more than {LARGEST:,} bytes, the limit for such "
+            "files; name a smaller one."
         )
     return content
 
@@ -61,17 +61,17 @@ def check_contained(content: bytes, name: str) -> None:
         )
         if external:
             raise UserError(
-                f"{name!r} keeps a tensor, {message.name[:80]!r}, in another file, which is not "
-                "read; name a file that `qunlearn export` wrote."
+                f"{name!r} refers to another file for the tensor {message.name[:80]!r}, which is "
+                "not allowed; name a file that `qunlearn export` wrote."
             )
 
 
 def _messages(message: Any) -> Iterator[Any]:
-    """A protobuf message and all that are in it."""
-    left = [message]
-    while left:
-        found = left.pop()
-        yield found
-        for field, value in found.ListFields():
+    """A protobuf message and all nested messages."""
+    pending = [message]
+    while pending:
+        current = pending.pop()
+        yield current
+        for field, value in current.ListFields():
             if field.message_type is not None:
-                left += [value] if hasattr(value, "ListFields") else value
+                pending += [value] if hasattr(value, "ListFields") else value

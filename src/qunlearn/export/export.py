@@ -1,4 +1,4 @@
-"""`export_onnx`: from a model to a file that was seen to compute the same."""
+"""`export_onnx`: exports a model to an ONNX file and verifies its outputs."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from qunlearn.training.inference import evaluating
 Target = Literal["compact", "fast"]
 
 MOST_SAMPLES = 2000
-"""On how many samples, at most, a file is compared with its model."""
+"""Maximum number of samples on which a file is compared with its model."""
 
 LEAST_AGREEMENT = 99.5
-"""The percentage of samples that must get the same class."""
+"""Minimum top-1 agreement, in percent."""
 
 OLDEST, SINCE = 21, {2: 25}
-"""The oldest opset written, and those that codes of fewer bits came with."""
+"""The oldest opset that is written, and the minimum opset of narrower integer types."""
 NEWEST = 25
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export came to.
+    """The result of an export.
 
     Attributes:
         path: The file.
         bytes: Its size.
-        target: What it was made for.
-        opset: The version of ONNX's operators that it needs.
-        integer_convolutions: How many are computed in integers.
-        convolutions: Of how many.
-        agreement: How alike it and the model are, as run by ONNX Runtime.
+        target: The target, "compact" or "fast".
+        opset: The ONNX opset that it needs.
+        integer_convolutions: Number of convolutions computed in integers.
+        convolutions: Number of all convolutions.
+        agreement: Agreement of the file, run by ONNX Runtime, with the model.
     """
 
     path: Path
@@ -77,24 +77,24 @@ def export_onnx(
     about: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Exported:
-    """Write a model as an ONNX file, after running the file and finding it to be the same model.
+    """Export a model to an ONNX file, after verifying that the file computes the same.
 
     Args:
         model: Any model of images to logits, quantized or not; it is not changed.
         path: The new file.
-        samples: Real ones to compare on: a split, whose test part is taken, or network inputs.
-        target: "compact" stores weights at their bits, in 2, 4 or 8; "fast" convolves in integers
-            of 8 where weight and input are rounded.
-        preprocess: Let the file normalise by itself, so that it takes pixels; needs a split.
-        most_samples: How many samples to compare on, if there are as many.
-        least_agreement: The percentage that must get the same class: 99.5 by default.
-        opset: The version of ONNX's operators; by default the oldest that has what is needed.
-        about: What else is to stand in the file's metadata.
-        overwrite: Replace a file that is there, once the new one is complete.
+        samples: Samples to compare on: a split, whose test part is used, or network inputs.
+        target: "compact" stores weights in 2, 4 or 8 bits; "fast" convolves in 8-bit integers
+            where weight and input are quantized.
+        preprocess: Include normalisation in the file, so that it takes pixels; needs a split.
+        most_samples: Maximum number of samples to compare on.
+        least_agreement: Minimum top-1 agreement in percent; 99.5 by default.
+        opset: The ONNX opset; by default the oldest that supports the model.
+        about: Further entries of the file's metadata.
+        overwrite: Replace an existing file, once the new one is complete.
 
     Raises:
-        UserError: If it cannot be done as asked.
-        Failure: If the file does not compute the same; nothing is kept.
+        UserError: If an argument is invalid, or the model cannot be exported.
+        Failure: If the outputs differ too much; no file is written.
 
     Example:
         >>> exported = qu.export_onnx(model, "model.onnx", split)    # doctest: +SKIP
@@ -110,7 +110,7 @@ def export_onnx(
     opset = _checked_opset(opset, weight_bits(model) if target == "compact" else {})
     if any(isinstance(q, Quantizer) and not q.initialised for q in model.modules()):
         raise UserError(
-            "The model's quantizers have not started yet, so that there are no codes to export; "
+            "The model's quantizers are not initialised, so there are no integer codes to export; "
             "train the model, or calibrate it on a batch of training images."
         )
     inputs, described = _inputs(samples, most_samples)
@@ -122,7 +122,7 @@ def export_onnx(
     example = inputs[:2] if len(inputs) > 1 else inputs.repeat(2, *[1] * (inputs.dim() - 1))
     if preprocess:
         if not isinstance(samples, Split):
-            raise UserError("To preprocess, the file must know mean and std; give a split.")
+            raise UserError("preprocess=True needs the mean and std of the data; give a split.")
         network = _Normalised(network, samples)
         example = samples.data.images[:1].repeat(2, 1, 1, 1)
     graph = to_graph(network, example, opset)
@@ -136,13 +136,13 @@ def export_onnx(
     stated = {"format": FORMAT, "target": target, "preprocessing": preprocess, **described}
     stated |= about or {}
     graph.metadata_props[KEY] = json.dumps(stated)
-    found = outputs(OnnxNetwork(to_bytes(graph)), inputs)
-    agreement = Agreement.of(expected, found)
-    least = LEAST_AGREEMENT if least_agreement is None else least_agreement
-    if not agreement.top1 >= least:
+    exported = outputs(OnnxNetwork(to_bytes(graph)), inputs)
+    agreement = Agreement.of(expected, exported)
+    threshold = LEAST_AGREEMENT if least_agreement is None else least_agreement
+    if not agreement.top1 >= threshold:
         raise Failure(
-            f"The exported file is not the same model: {agreement}, and {least:g} % are wanted; "
-            "nothing was kept."
+            f"The exported file does not match the model: {agreement}; at least {threshold:g} % "
+            "must agree. No file was written."
         )
     graph.metadata_props[KEY] = json.dumps({**stated, "agreement": asdict(agreement)})
     content = to_bytes(graph)
@@ -176,7 +176,7 @@ def export_run(
 
 
 def exported_from(file: Path, folder: Path) -> OnnxNetwork:
-    """The network in a file that was exported from this run."""
+    """Open a file as a network; a file exported from another run is a `UserError`."""
     network = OnnxNetwork.open(file)
     with as_written(file):
         of = network.about.get("run", {}).get("model_sha256")
@@ -189,9 +189,9 @@ def exported_from(file: Path, folder: Path) -> OnnxNetwork:
 
 
 def check_free(path: Path, overwrite: bool = False) -> None:
-    """Raise unless a file could be written to `path`: a new one, or with `overwrite` in its place.
+    """Raise unless a file can be written to `path`; `overwrite` allows replacing a file.
 
-    Only a regular file is replaced: not what a link points to, nor a folder or a device.
+    Only a regular file is replaced, never a link, a folder or a device.
     """
     if os.path.lexists(path):
         if not overwrite:
@@ -205,7 +205,7 @@ def check_free(path: Path, overwrite: bool = False) -> None:
                 "another one with --out."
             )
     if not path.absolute().parent.is_dir():
-        raise UserError(f"There is no folder {str(path.parent)!r} to write to; make it first.")
+        raise UserError(f"The folder {str(path.parent)!r} does not exist; create it first.")
 
 
 def _checked_opset(opset: int | None, bits: Mapping[str, int]) -> int:
@@ -214,20 +214,22 @@ def _checked_opset(opset: int | None, bits: Mapping[str, int]) -> int:
     if opset is None:
         return least
     if opset < least:
-        why = "DequantizeLinear as it is written here"
+        why = "the DequantizeLinear that is used here"
         if fewest is not None and bits[fewest] in SINCE:
             why = f"the {bits[fewest]}-bit weights of {fewest!r}"
         raise UserError(f"Opset {opset} is too old for {why}; choose {least} to {NEWEST}.")
     if opset > NEWEST:
-        raise UserError(f"Opset {opset} is newer than any known here; choose {least} to {NEWEST}.")
+        raise UserError(
+            f"Opset {opset} is newer than the supported ones; choose {least} to {NEWEST}."
+        )
     return opset
 
 
 def _inputs(samples: Split | Tensor, most: int) -> tuple[Tensor, dict[str, Any]]:
-    """What both models are run on, and what the file should say about it."""
+    """The inputs for the comparison, and a description of the data for the metadata."""
     if isinstance(samples, Tensor):
         if not len(samples):
-            raise UserError("There are no samples to compare on; give some.")
+            raise UserError("There are no samples to compare on; give at least one.")
         return samples[:most].cpu().float(), {}
     data = samples.data
     index = samples.test if len(samples.test) else samples.held_out
@@ -247,7 +249,7 @@ def _logits(output: Any) -> Tensor:
     if not isinstance(output, Tensor) or output.dim() != 2:
         kind = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise UserError(
-            f"The model's output is {kind}; export needs one row of logits for each image."
+            f"The model's output is {kind}; return a matrix of logits, one row for each image."
         )
     return output.float().cpu()
 

@@ -1,4 +1,4 @@
-"""The packages that only export needs."""
+"""Optional packages that only export needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qunlearn.errors import UserError
 
 
 def needed(package: str) -> Any:
-    """A package of the extra `onnx`, or one sentence that says how to install it."""
+    """Import an optional package; a missing one is a `UserError` with the install command."""
     try:
         return import_module(package)
     except ImportError:

@@ -1,4 +1,4 @@
-"""From a model to an ONNX graph of standard operators."""
+"""Conversion of a model to an ONNX graph of standard operators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def to_graph(model: nn.Module, example: Tensor, opset: int) -> Any:
 
 
 def narrow(graph: Any, opset: int) -> None:
-    """Store the codes of all weights at their bits."""
+    """Store the codes of all weights at their bit width."""
     for node in list(graph.graph):
         if node.op_type == "DequantizeLinear":
             _narrow(node, opset)
@@ -104,7 +104,7 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
 
 
 def _unsupported(program: Any, error: BaseException) -> str:
-    """Which layer it is that has no ONNX form."""
+    """The message for an unsupported operator: names its layer."""
     errors = [error]
     while errors[-1].__cause__ is not None:
         errors.append(errors[-1].__cause__)
@@ -126,12 +126,12 @@ def _unsupported(program: Any, error: BaseException) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what another library says."""
+    """The first line of another library's error message."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
 
 
 def _narrow(node: Any, opset: int) -> None:
-    """Store the codes of a weight in as few bits as hold them."""
+    """Store the codes of a weight in the narrowest integer type."""
     codes, _, zero = node.inputs
     if codes.const_value is None:
         return
@@ -176,7 +176,7 @@ def _shorten(node: Any) -> None:
 
 
 def clean(graph: Any) -> None:
-    """Take out what nobody uses, and the paths and source lines that the exporter notes."""
+    """Remove unused nodes, and the source paths and lines that the exporter records."""
     needed("onnx_ir").passes.common.RemoveUnusedNodesPass()(graph)
     for value in graph.graph.initializers.values():
         value.metadata_props.clear()
@@ -193,7 +193,7 @@ def clean(graph: Any) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the exporter's remarks on packages that nobody asked for to itself."""
+    """Silence the exporter's warnings and log messages."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

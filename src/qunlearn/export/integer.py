@@ -1,7 +1,7 @@
-"""The graph for speed: convolutions that ONNX Runtime computes in integers, and exactly.
+"""The target "fast": convolutions that ONNX Runtime computes exactly, in integers.
 
 A convolution of codes becomes a product of two integer matrices, the patches of its input and its
-weight. The sums are whole, and are scaled to floats once, BatchNorm included. ONNX Runtime's own
+weight. The sums are integers, and are scaled to floats once, BatchNorm included. ONNX Runtime's own
 integer convolution rounds each output to 8 bits, and each bias to a step of the sums. That is a
 little faster, but in a network of 4 bits each small error moves a code, which moves others: one
 CIFAR-10 image in sixteen got another class.
@@ -45,7 +45,7 @@ class Layer:
         node: The convolution.
         rounding: The QuantizeLinear of its input.
         codes: Of its input.
-        weight: Whole numbers, turned over where BatchNorm's factor is negative.
+        weight: Integers, negated where BatchNorm's factor is negative.
         scale: Of each output channel, with the size of BatchNorm's factor.
         bias: Of each output channel, with BatchNorm's summand.
         end: The output, after BatchNorm.
@@ -63,7 +63,7 @@ class Layer:
 def in_integers(graph: Any) -> int:
     """Rewrite the convolutions of a graph that can be computed in integers; returns how many."""
     layers = [layer for node in graph if node.op_type == "Conv" and (layer := layer_of(node))]
-    _weights_to_floats(graph)  # the others': few bits would be unpacked anew for each batch
+    _weights_to_floats(graph)  # of other layers: low-bit codes would be unpacked for each batch
     codes = {layer.rounding: _coded(layer) for layer in layers}
     for layer in layers:
         layer.end.replace_all_uses_with(_product(layer, codes[layer.rounding]))
@@ -89,7 +89,7 @@ def layer_of(node: Any) -> Layer | None:
     back = None if clip is None else maker(clip.inputs[0], "DequantizeLinear")
     first = None if back is None else maker(back.inputs[0], "QuantizeLinear")
     codes = None if first is None else codes_of(first)
-    found = whole(node.inputs[1])
+    found = integer_weight(node.inputs[1])
     if codes is None or found is None or not plain(node):
         return None
     weight, scale = found
@@ -112,8 +112,8 @@ def plain(node: Any) -> bool:
     return padded and all(key in given for key in GEOMETRY) and given["group"].as_int() == 1
 
 
-def whole(value: Any) -> tuple[Array, Array] | None:
-    """A stored weight as whole numbers, and the scale of each output channel."""
+def integer_weight(value: Any) -> tuple[Array, Array] | None:
+    """A stored weight as integers, and the scale of each output channel."""
     half = maker(value, "Add")  # PACT's half step
     back = maker(value if half is None else half.inputs[0], "DequantizeLinear")
     if back is None or numbers(back.inputs[0]) is None:
@@ -126,7 +126,7 @@ def whole(value: Any) -> tuple[Array, Array] | None:
 
 def _weights_to_floats(graph: Any) -> None:
     for node in [node for node in graph if node.op_type == "DequantizeLinear"]:
-        if (found := whole(node.outputs[0])) is not None:
+        if (found := integer_weight(node.outputs[0])) is not None:
             steps, scale = (each.astype(np.float32) for each in found)
             values = steps * scale.reshape(-1, *[1] * (steps.ndim - 1))
             name = node.inputs[0].name.removesuffix("_quantizer.codes")

@@ -1,4 +1,4 @@
-"""An exported file as a network: ONNX Runtime inside, logits out."""
+"""An exported file as a torch module, run by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEY = "qunlearn"
 FORMAT = 1
 EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 NOWHERE = "/dev/null/none"
-"""A folder that cannot be: what a newer format might keep in other files is not read, either."""
+"""A folder that cannot exist, so that ONNX Runtime reads no external tensors."""
 
 
 class OnnxNetwork(nn.Module):
@@ -36,12 +36,12 @@ class OnnxNetwork(nn.Module):
 
     @classmethod
     def open(cls, path: Path | str) -> OnnxNetwork:
-        """The network in a file."""
+        """Load a network from a file."""
         return cls(read_model(Path(path)), str(path))
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images to logits."""
-        if self.about.get("preprocessing"):  # the file normalises by itself: give it pixels
+        if self.about.get("preprocessing"):  # the file expects pixels
             images = self._pixels(images)
         (logits,) = self.session.run(None, {self.input.name: images.numpy()})
         return torch.from_numpy(logits)
@@ -49,18 +49,20 @@ class OnnxNetwork(nn.Module):
     def _pixels(self, images: Tensor) -> Tensor:
         mean, std = (torch.tensor(self.about[k]).view(-1, 1, 1) for k in ("mean", "std"))
         pixels = images * std + mean
-        bytes_wanted = self.input.type == "tensor(uint8)"
-        return (pixels * 255).round().to(torch.uint8) if bytes_wanted else pixels
+        takes_bytes = self.input.type == "tensor(uint8)"
+        return (pixels * 255).round().to(torch.uint8) if takes_bytes else pixels
 
 
 def session_of(content: bytes, name: str) -> Any:
-    """ONNX Runtime with a file in it, with as many threads as torch has."""
+    """An ONNX Runtime session for a file, with as many threads as torch uses."""
     runtime = needed("onnxruntime")
     check_contained(content, name)
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
-    options.add_session_config_entry("session.load_model_format", "ONNX")  # as it was checked
+    options.add_session_config_entry(
+        "session.load_model_format", "ONNX"
+    )  # the format that was checked
     options.add_session_config_entry(EXTERNAL_FOLDER, NOWHERE)
     try:
         return runtime.InferenceSession(content, options, ["CPUExecutionProvider"])
@@ -82,8 +84,8 @@ def _about(metadata: dict[str, str], name: str) -> dict[str, Any]:
         ) from None
     if not known:
         raise UserError(
-            f"{name!r} has format {about['format']!r}, this qunlearn reads {FORMAT}; use the "
-            "version of qunlearn that wrote it."
+            f"{name!r} has format {about['format']!r}; this version of qunlearn reads {FORMAT}; "
+            "use the version that wrote it."
         )
     checked: dict[str, Any] = about
     return checked

@@ -1,4 +1,4 @@
-"""Small help with the nodes of an onnx-ir graph."""
+"""Helper functions for onnx-ir graphs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from qunlearn.export.extra import needed
 
 
 def numbers(value: Any) -> Any:
-    """The stored numbers of a value of the graph, or None if it is computed."""
+    """The array of a constant in the graph; None if the value is computed."""
     stored = None if value is None else value.const_value
     return None if stored is None else stored.numpy()
 
 
 def only_user(value: Any, kind: str) -> Any:
-    """The node that alone uses a value, if it is of that kind."""
+    """The only consumer of a value, if it has that operator type."""
     if value.is_graph_output() or len(value.uses()) != 1:
         return None
     (user,) = value.consumers()
@@ -25,13 +25,13 @@ def only_user(value: Any, kind: str) -> Any:
 
 
 def maker(value: Any, kind: str) -> Any:
-    """The node that computes a value, if it is of that kind."""
+    """The producer of a value, if it has that operator type."""
     node = None if value is None else value.producer()
     return node if node is not None and node.op_type == kind else None
 
 
 def constant(graph: Any, name: str, values: Any) -> Any:
-    """A new stored tensor; of the name, with a number where that is taken."""
+    """Add a constant to the graph; a number is appended to a name that exists."""
     ir = needed("onnx_ir")
     names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(1)))
     name = next(free for free in names if free not in graph.initializers)
@@ -44,7 +44,7 @@ def constant(graph: Any, name: str, values: Any) -> Any:
 
 
 def before(node: Any, kind: str, *inputs: Any, **attributes: Any) -> Any:
-    """The output of a new node that stands right before another."""
+    """Insert a new node before another; returns its output."""
     new = needed("onnx_ir").node(kind, inputs, attributes)
     node.graph.insert_before(node, new)
     return new.outputs[0]

@@ -1,4 +1,4 @@
-"""An exported file on image files, for a quick look."""
+"""Predictions of an exported file for image files."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Shares = dict[str, float]
 
 
 def predict_images(file: Path, images: Sequence[Path]) -> list[Shares | UserError]:
-    """What the network says of each image file, or why that file cannot be read.
+    """The class probabilities of each image file, or the error of a file that cannot be read.
 
-    An image is resized to what the network takes; for a network of grey images it is made grey.
+    Images are resized to the input size of the network, and converted to grey if it takes that.
     """
     network = OnnxNetwork.open(file)
     if not {"classes", "mean", "std"} <= network.about.keys() or len(network.input.shape) != 4:
         raise UserError(
-            f"The file {str(file)!r} does not say its classes or how to normalise; export it from "
-            "a run, or in Python with a split."
+            f"The file {str(file)!r} has no class names or normalisation; export it from a run, or "
+            "in Python with a split."
         )
     if network.about.get("pixels", "uint8") != "uint8":
         raise UserError(
@@ -51,7 +51,7 @@ def _shares(network: OnnxNetwork, image: Path) -> Shares | UserError:
         pixels = read_image(image, (size[0], size[1]), resize=True)
     except UserError as error:
         return error
-    if channels == 1:  # the weights of ITU-R 601, as everybody's
+    if channels == 1:  # the weights of ITU-R BT.601
         pixels = (pixels @ np.array([0.299, 0.587, 0.114]))[..., None]
     x = torch.from_numpy(pixels / 255).float().permute(2, 0, 1)
     shares = network(((x - mean) / std)[None]).softmax(1)[0]
