@@ -160,7 +160,7 @@ def forget(
         >>> [row["epoch"] for row in result.history]
         [1]
         >>> print(result.verdict)  # doctest: +ELLIPSIS
-        Cannot be told: ...
+        Inconclusive: ...
     """
     found = run_method(model, split, method, fresh=fresh, on_epoch=on_epoch, **settings)
     return Result(**vars(found), method=method, split=split, original=copy.deepcopy(model).eval())
@@ -200,7 +200,7 @@ class Result(Forgotten):
         """Whether it forgot; prints as plain words, as the command line and the page have them."""
         from qunlearn.report.judge import verdict_of
 
-        return verdict_of(self.metrics)
+        return verdict_of(self.metrics, self.method)
 
     def save(
         self,

@@ -109,7 +109,7 @@ def audit(trained, row, retrain=None, retrains=None, samples=450, width="8"):
         (scored(85, 40), scored(85, 40), "stays forgotten"),  # Retrain does the same
         (scored(70, 40), scored(60, 45), "stays forgotten: nothing"),  # Retrain is harmed more
         (scored(75, 20), scored(75, 40), "comes undone: MIA at 2 bits gives 20.0 points"),
-        (scored(99, 0, ra=50.0), scored(75, 40), "Cannot be told"),
+        (scored(99, 0, ra=50.0), scored(75, 40), "Inconclusive"),
     ],
 )
 def test_the_verdict_takes_off_what_retrain_does_too(row, retrains, says):
@@ -121,7 +121,7 @@ def test_without_retrain_or_with_few_samples_nothing_is_called_forgotten():
     same = scored(98, 5)
     words = bits_words(audit(same, same))
     assert words.startswith("Other bits bring nothing back; whether it had")
-    assert bits_words(audit(same, same, same, samples=10)).startswith("Cannot be told: with 10")
+    assert bits_words(audit(same, same, same, samples=10)).startswith("Inconclusive: with 10")
 
 
 def test_what_was_not_forgotten_does_not_stay_forgotten():

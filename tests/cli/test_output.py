@@ -108,4 +108,4 @@ def test_an_attack_that_may_be_guessing_is_called_so(accuracy, samples, weak, ca
     sizes = {"forget": 100, "retain": 9000, "test": samples}
     parts = {part: PartScores(50.0, size, 0.5, 0.5) for part, size in sizes.items()}
     print_scores(RunMetrics(parts, {"confidence": 50.0}, accuracy))
-    assert (f"is right on {accuracy:.1f} % of trained" in capsys.readouterr().out) == weak
+    assert (f"its accuracy is {accuracy:.1f} %" in capsys.readouterr().out) == weak

@@ -119,7 +119,7 @@ def test_a_difference_that_hardly_fell_is_no_yes_because_chance_might_explain_it
     now, was = metrics((100.0, 0.997), unseen=(92.6, 0.907), was=(100.0, 0.991), samples=few)
     was.parts["held_out"] = replace(was.parts["held_out"], accuracy=90.7, confidence=0.880)
     verdict = alone(now, was)
-    assert (verdict.level, verdict.word) == ("unsure", "Cannot be told")
+    assert (verdict.level, verdict.word) == ("unsure", "Inconclusive")
     assert "still there" in verdict.headline
 
 
@@ -147,11 +147,11 @@ def test_an_attack_that_guesses_decides_nothing():
     shown = {**RETRAIN, "MIA": 25.0}
     assert beside(shown, attack=60.0).word == "Only in part"
     verdict = beside(shown, attack=51.0)
-    assert verdict.word == "Cannot be told"
+    assert verdict.word == "Inconclusive"
     assert any("51.0 %" in caution for caution in verdict.cautions)
     assert beside({**RETRAIN, "FA": 93.0}, attack=51.0).word == "No"  # FA is no attack
     few = beside(shown, attack=60.0, test=30)  # which 30 samples give to guessing, too
-    assert few.word == "Cannot be told"
+    assert few.word == "Inconclusive"
     assert any("may be right on 67.5 %" in caution for caution in few.cautions)
 
 
@@ -173,8 +173,8 @@ def calibrated(reached, samples=4_500, **more):
         (0.70, 4_500, "Too much", False, "Target overshot: 5.0 points below it; try"),
         (0.63, 10, "Too much", False, "Target overshot: 12.0 points below it; try"),
         (0.46, 10, "Too much", False, "Target overshot: 29.0 points below it; try"),
-        (0.70, 10, "Cannot be told", True, "Target reached."),
-        (0.46, 1, "Cannot be told", True, "a single sample cannot show whether that is too far"),
+        (0.70, 10, "Inconclusive", True, "Target reached."),
+        (0.46, 1, "Inconclusive", True, "a single sample cannot show whether that is too far"),
         (0.90, 1, "No", False, "Target not reached: 15.0 points above it; try"),
     ],
 )
@@ -199,6 +199,24 @@ def test_a_target_in_words():
     assert "target 0 %" in verdict_of(gone).reasons[0]
     assert verdict_of(gone).word == "Yes"
     assert verdict_of(calibrated(0.76, before=76.0)).reasons[0].startswith("There was little")
+
+
+def test_a_network_that_outgrew_its_target_is_no_yes():
+    """It was still learning: the target is reached, and unseen samples do better than that."""
+    found = calibrated(0.755)
+    unseen = replace(found.parts["held_out"], accuracy=95.0, confidence=0.95)
+    verdict = verdict_of(replace(found, parts={**found.parts, "held_out": unseen}))
+    assert (verdict.word, verdict.met) == ("Too much", False)
+    assert "does better on unseen samples" in verdict.headline
+
+
+def test_a_retrain_has_forgotten_by_construction():
+    now, before = metrics((80.2, 0.755), was=(80.5, 0.755))
+    found = RunMetrics(**vars(now), before=before)
+    assert verdict_of(found).level == "unsure"
+    verdict = verdict_of(found, "retrain")
+    assert (verdict.word, verdict.met) == ("Yes", True)
+    assert "by construction" in verdict.headline
 
 
 def test_the_target_of_a_run_made_by_an_older_version_is_judged_anew():

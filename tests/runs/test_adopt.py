@@ -264,7 +264,7 @@ def test_an_impossible_share_of_the_test_part_is_refused(told, tmp_path, share):
 
 @pytest.mark.parametrize("wrong", [{"std": "nan"}, {"std": "0"}, {"mean": "inf"}])
 def test_an_impossible_normalisation_is_refused(told, tmp_path, wrong):
-    with pytest.raises(UserError, match=r"is not possible|is invalid"):
+    with pytest.raises(UserError, match="is invalid"):
         adopt_run(AdoptConfig.parse({**told, **wrong}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

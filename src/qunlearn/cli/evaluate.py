@@ -45,9 +45,9 @@ def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> Non
         exact=settings.exact,
         vector=settings.vector,
     )
-    stored = metrics_of(Run.open(run))
+    stored, info = metrics_of(Run.open(run)), Run.open(run).info
     whole = measured_again(stored, metrics, all_parts=settings.onnx is None)
-    verdict = None if whole is None else verdict_of(whole)
+    verdict = None if whole is None else verdict_of(whole, info.method)
     if json:
         judged = {} if verdict is None else {"verdict": asdict(verdict)}
         measured = {"metrics": metrics.to_json(), **judged}

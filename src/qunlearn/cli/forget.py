@@ -32,8 +32,8 @@ def command(
     The run itself is not changed. A run that has forgotten can be made to forget more: what was
     forgotten earlier is never trained on again, and every evaluation still reports it.
 
-    Exit code 3: the new network is kept, but a target was not met: that of this request, or of an
-    earlier one whose samples came back. The verdict says by how much, and what to try.
+    Exit code 3: the network was saved, but this request missed its target, or samples of an
+    earlier request resurfaced. The verdict says by how much, and what to try.
 
     Examples:
       qunlearn forget runs/original --random 0.1 --out runs/forgotten
@@ -56,7 +56,7 @@ def command(
     if info.weights_of is not None:
         print_run(run, json, f"{run.path}: weights unchanged")
         return
-    verdict, seconds = verdict_of(metrics_of(run)), info.took("forgetting")
+    verdict, seconds = verdict_of(metrics_of(run), info.method), info.took("forgetting")
     print_run(run, json, f"{run.path}: {info.method} ({seconds:.0f} s)", verdict)
     if not (verdict.met or accept):
         raise typer.Exit(MISSED)

@@ -81,10 +81,10 @@ def print_run(run: Run, json: bool, title: str, verdict: Verdict | None = None) 
 
 
 def print_verdict(verdict: Verdict) -> None:
-    """Print whether the model forgot, and what that rests on."""
+    """Print whether the model forgot, what that rests on, and how far it can be trusted."""
     say(f"Did the model forget? {verdict.answer}")
-    for reason in verdict.reasons:
-        say(reason)
+    for line in (*verdict.reasons, *verdict.cautions):
+        say(line)
 
 
 def print_figures(metrics: RunMetrics, title: str = "") -> None:
@@ -126,14 +126,13 @@ def print_scores(metrics: RunMetrics) -> None:
         head.append("AG")
     print_table(head, rows)
     others = [f"{name} {value:.2f}" for name, value in metrics.attacks.items() if name != REPORTED]
-    say(f"MIA by other attacks: {', '.join(others)}.")
+    say(f"MIA with other attack features: {', '.join(others)}.")
     accuracy = weakest_attack(m.attack_accuracy for m in (metrics, retrain) if m is not None)
     needed = least_accuracy(min(metrics.parts[part].samples for part in ("retain", "test")))
     if accuracy is not None and accuracy < needed:
         say(
-            f"The attack behind MIA is right on {accuracy:.1f} % of trained and unseen samples, "
-            f"where one that guesses may be right on {needed:.1f} %: MIA, and its part of AG, say "
-            "little here."
+            f"The membership attack is no better than guessing: its accuracy is {accuracy:.1f} %, "
+            f"and {needed:.1f} % are needed to beat chance. Ignore MIA, and its part of AG, here."
         )
     if retrain is not None and retrain.RA < metrics.RA - LOST:
         say(

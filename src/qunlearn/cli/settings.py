@@ -29,7 +29,7 @@ OutFolder = Annotated[
 Resume = Annotated[
     bool,
     typer.Option(
-        "--resume", help="Resume what was interrupted in --out; its settings are known there."
+        "--resume", help="Resume what was interrupted in --out; settings are read from it."
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="The run folder.")]

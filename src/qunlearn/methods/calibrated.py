@@ -57,7 +57,12 @@ class CalibratedConfig(ProjectedConfig):
 
     # The strength of the push depends on the batch size, and is tuned for this one.
     inherits: ClassVar[frozenset[str]] = ProjectedConfig.inherits - {"batch_size"}
-    batch_size: int = Field(64, ge=1, description="The most samples in one step.")
+    batch_size: int = Field(
+        64,
+        ge=1,
+        description="Retained samples in a step; a forget batch has half as many forget samples "
+        "beside as many retained ones.",
+    )
     epochs: Epochs | None = Field(  # type: ignore[assignment]
         None,
         description="How many times each retained sample is seen; 5, and more for a large request.",
@@ -116,7 +121,7 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
 def never_seen(split: Split, named: str) -> Tensor:
     """The samples that show what unseen data looks like.
 
-    Those of a class that is forgotten as a whole, now or before, show nothing.
+    Samples of fully forgotten classes, now or before, are excluded.
     """
     rows = _unseen(split, named)
     if len(rows) >= FEWEST:
@@ -124,8 +129,8 @@ def never_seen(split: Split, named: str) -> Tensor:
     ways = ("held_out", "test:0.2", "test")
     better = [f"--set unseen={way}" for way in ways if len(_unseen(split, way)) >= FEWEST]
     raise UserError(
-        f"It takes {FEWEST} unseen samples or more to show what unseen data looks like, and "
-        f"{named!r} has {len(rows)} of retained classes; use "
+        f"Method 'calibrated' needs at least {FEWEST} unseen samples, and {named!r} has "
+        f"{len(rows)} of retained classes; use "
         f"{' or '.join([*better[:1], '--method oeu'])}, or a run that has more."
     )
 
@@ -209,14 +214,12 @@ def urgency(odds: Tensor, target: Tensor) -> Tensor:
 class Push(Orthogonal):
     """What a step learns: retain, and lower the log-odds of forget batches to their targets.
 
-    A sample is pushed in proportion to its distance above its target. Some fall below theirs along
-    with the others, and nothing raises them again; so the push fades for all samples once their
-    mean is below the targets.
+    A sample is pushed in proportion to its distance above its target. Samples below target are not
+    raised. To limit overshoot, all pushes fade as the mean falls below the targets.
 
-    Forget samples are not augmented, since their targets are not. BatchNorm normalises by the batch
-    and records nothing. Two thirds of the batch are retained samples, augmented as in training,
-    since BatchNorm's running averages are over such: unaugmented samples alone would be normalised
-    differently in training than in evaluation, and reach their targets only in training.
+    Forget samples are not augmented, since their targets are not. BatchNorm uses batch statistics
+    here and records none. Two thirds of the batch are augmented retained samples, so that these
+    statistics match the running statistics that evaluation uses.
     """
 
     def __init__(self, job: Job, config: CalibratedConfig, model: nn.Module, target: Target):
@@ -226,7 +229,7 @@ class Push(Orthogonal):
         half = {"batch_size": -(-config.batch_size // 2), "augment": False}
         self.loader = job.loader(job.split.forget, config.model_copy(update=half), "forget")
         self.others = job.loader(job.split.retain, config, "others")
-        # More epochs than usual bring more passes.
+        # Passes per epoch are those of the default schedule, so that more epochs add passes.
         epochs = min(config.epochs or EPOCHS, epochs_for(job.split))
         distance = target.distance(job.split.forget)
         self.passes = passes_per_epoch(len(self.loader), epochs, config.lr or LR, distance)
@@ -254,7 +257,7 @@ class Push(Orthogonal):
             weights = urgency(odds.detach(), target) * (1 + self.recently.mean() / BELOW).clamp(
                 0, 1
             )
-            # Divided by a full batch, so that the push on each of a few samples is the same.
+            # By the batch size, not the actual count: a partial batch has the same push per sample.
             # Processes average their gradients, which the world size undoes.
             size = self.config.batch_size / self.job.fabric.world_size
             self.job.fabric.backward(PUSH * (weights * odds).sum() / size)

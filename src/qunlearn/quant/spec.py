@@ -36,7 +36,7 @@ def checked_bits(bits: int | None, what: str) -> int | None:
         return None
     if not isinstance(bits, int) or not 2 <= bits <= 8:
         raise UserError(
-            f"{what} = {bits!r} is not possible: choose 2 to 8 bits, or {FULL} for full precision."
+            f"{what} = {bits!r} is invalid: choose 2 to 8 bits, or {FULL} for full precision."
         )
     return bits
 

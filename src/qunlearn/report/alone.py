@@ -66,13 +66,13 @@ def alone(metrics: Scores, before: Scores, whole_class: bool = False) -> Verdict
         return Verdict("too-much", "Too much", said, *told)
     if coarse > COARSE:
         said = "there are too few samples to see whether anything is left."
-        return Verdict("unsure", "Cannot be told", said, *told)
+        return Verdict("unsure", "Inconclusive", said, *told)
     if not any(gap > max(SMALLEST, slack) for _, gap, slack in gaps.values()):
         said = "already before, the difference from unseen samples was within chance."
-        return Verdict("unsure", "Cannot be told", said, *told)
+        return Verdict("unsure", "Inconclusive", said, *told)
     if any(gap > was / 2 for gap, was, slack in gaps.values() if was > max(SMALLEST, slack)):
         said = "most of the difference to unseen samples is still there, if within chance."
-        return Verdict("unsure", "Cannot be told", said, *told)
+        return Verdict("unsure", "Inconclusive", said, *told)
     said = "as far as this can tell, it treats the forgotten samples like unseen ones."
     return Verdict("yes", "Yes", said, *told)
 
@@ -88,12 +88,12 @@ def _parts(
     now: PartScores, unseen: PartScores, then: PartScores, unseen_then: PartScores
 ) -> tuple[str, ...]:
     return tuple(
-        f"{name.format(scale * getattr(now, key))} the forgotten samples and "
-        f"{scale * getattr(unseen, key):.1f} % {tail} unseen ones; before it was "
-        f"{scale * getattr(then, key):.1f} % and {scale * getattr(unseen_then, key):.1f} %."
-        for key, scale, name, tail in (
-            ("accuracy", 1, "It gets {:.1f} % right of", "of"),
-            ("confidence", 100, "It gives the true answer {:.1f} % on average on", "on"),
+        f"{name}: forgotten samples {scale * getattr(now, key):.1f} %, unseen ones "
+        f"{scale * getattr(unseen, key):.1f} % (before {scale * getattr(then, key):.1f} % and "
+        f"{scale * getattr(unseen_then, key):.1f} %)."
+        for key, scale, name in (
+            ("accuracy", 1, "Accuracy"),
+            ("confidence", 100, "Mean confidence in the true label"),
         )
     )
 

@@ -54,10 +54,10 @@ def bits_words(audit: BitsAudit) -> str:
     """Whether what was forgotten comes back at other bits, in a sentence."""
     found = verdict(audit)
     if found.state == "unusable":
-        return "Cannot be told: no other width leaves the network usable."
+        return "Inconclusive: no other width leaves the network usable."
     if found.state == "coarse":
         return (
-            f"Cannot be told: with {audit.samples} forgotten samples, {found.chance:.1f} points "
+            f"Inconclusive: with {audit.samples} forgotten samples, {found.chance:.1f} points "
             "may be chance."
         )
     at = "in full precision" if found.width == "32" else f"at {found.width} bits"

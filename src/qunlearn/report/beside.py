@@ -44,7 +44,7 @@ class Beside:
     @property
     def exposed(self) -> str | None:
         """What LiRA, which attacks each sample by itself, finds beyond chance, if it does."""
-        for name, off in (("AUC", abs), ("AUC of |z|", float)):  # |z| below Retrain's is no find
+        for name, off in (("AUC", abs), ("AUC of |z|", float)):  # the latter is tested one-sided
             area, half = self.lira.get(name, (None, None))
             if area is None or half is None:
                 continue
@@ -139,14 +139,11 @@ class Beside:
 
     @property
     def near(self) -> bool:
-        """Whether all four together are, too."""
+        """Whether AG is also within the noise floor (2 points if that is unknown)."""
         return self.close and self.gap <= (SMALLEST if self.floor is None else self.floor)
 
     def stands_out(self, score: str, sign: int) -> bool:
-        """Whether a figure is off Retrain's in that direction, beyond chance and by much.
-
-        Much is a number of points, or most of the way that there was to go.
-        """
+        """Whether the gap in that direction exceeds chance, and HARM points or half of before."""
         if score == "MIA" and self.guesses:
             return False
         off, was = sign * self.above(score), sign * self.above(score, self.before)
@@ -199,14 +196,16 @@ RULES = (
     Rule(
         lambda v: v.guesses,
         "unsure",
-        "Cannot be told",
+        "Inconclusive",
         _always("the model treats samples that it never saw much like those it was trained on."),
     ),
     Rule(
         lambda v: v.coarse > COARSE,
         "unsure",
-        "Cannot be told",
-        _always("the measurements are too coarse to tell it from a retrained model, or not."),
+        "Inconclusive",
+        _always(
+            "the measurement error is too large to distinguish it from a retrained model, or not."
+        ),
     ),
     # It is like a Retrain, or nearly so.
     Rule(

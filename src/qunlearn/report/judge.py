@@ -18,11 +18,12 @@ from qunlearn.runs.metrics import RunMetrics
 GENTLER = "A smaller learning rate forgets less: try half of it (--set lr=...), or fewer epochs."
 
 
-def verdict_of(metrics: RunMetrics) -> Verdict:
+def verdict_of(metrics: RunMetrics, method: str | None = None) -> Verdict:
     """The answer, from what was measured: by Retrain if it is there, else by the method's target.
 
     Args:
         metrics: A run's, with `before`; with `reference` if it was compared.
+        method: What made the network forget; a Retrain has forgotten by construction.
     """
     before, target = metrics.before, metrics.calibration
     assert before is not None, "a run that has forgotten nothing gets no verdict"
@@ -33,7 +34,10 @@ def verdict_of(metrics: RunMetrics) -> Verdict:
         verdict = judged_by_target(verdict, target) if target else verdict
     if target:
         reasons = (target_words(target), *verdict.reasons)
-        verdict = replace(verdict, met=target.met, reasons=reasons)
+        verdict = replace(verdict, met=target.met and verdict.met, reasons=reasons)
+    if method == "retrain" and metrics.reference is None:
+        headline = "by construction: the network was trained anew, without these samples."
+        return replace(verdict, level="yes", word="Yes", headline=headline, met=True)
     if verdict.level == "too-much" and verdict.met:
         verdict = replace(verdict, reasons=(*verdict.reasons, GENTLER))
     if back := resurfaced(metrics, before):

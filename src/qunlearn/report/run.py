@@ -81,7 +81,7 @@ def report_run(
         dataset=split.data.name,
         request=request_words(metrics.parts["forget"].samples, request.kind, request.detail),
         dates=dates_of([run.info]),
-        verdict=verdict_of(metrics),
+        verdict=verdict_of(metrics, run.info.method),
         metrics=metrics,
         like=_like(metrics),
         findings=findings_words(metrics),

@@ -78,33 +78,39 @@ def judged_by_target(verdict: Verdict, found: Calibration) -> Verdict:
     """The verdict on a network, where there is no Retrain to decide it."""
     if verdict.level == "damaged":
         return verdict
+    if verdict.level == "too-much" and found.met and not found.class_wise:
+        # The target is estimated before forgetting; a network that was still learning outgrows it.
+        headline = (
+            "the target is reached, but by now the model does better on unseen samples than on the "
+            "forgotten ones, which can give them away; train the original for longer first."
+        )
+        return replace(verdict, headline=headline, met=False)
     above, remedy = found.reached - found.target, _remedy(found)
     level, word, headline = verdict.level, verdict.word, verdict.headline
     if found.state == "short":
         level, word = "no", "Only in part" if above < (found.before - found.target) / 2 else "No"
         headline = (
-            f"it is still {above:.1f} points more confident on the forgotten samples than it "
-            f"should be; {remedy}."
+            f"confidence on the forgotten samples is {above:.1f} points above its target; {remedy}."
         )
     elif found.state == "too far":
         level, word = "too-much", "Too much"
         headline = (
-            f"it is {-above:.1f} points less confident on the forgotten samples than on unseen "
-            f"ones, which can give them away; {remedy}."
+            f"confidence on the forgotten samples is {-above:.1f} points below its target, which "
+            f"can give them away; {remedy}."
         )
     elif found.class_wise:
         pass
     elif found.state == "little":
-        level, word = "unsure", "Cannot be told"
+        level, word = "unsure", "Inconclusive"
         headline = "already before, the model treated these samples much like unseen ones."
     elif found.samples == 1:
-        level, word = "unsure", "Cannot be told"
+        level, word = "unsure", "Inconclusive"
         headline = "the model may well never have seen the sample, but one sample shows little."
     elif found.chance > COARSE:
-        level, word = "unsure", "Cannot be told"
+        level, word = "unsure", "Inconclusive"
         headline = (
-            "the target is reached, but with so few samples it may itself be off by "
-            f"{found.chance:.0f} points."
+            "the target is reached, but it was estimated from too few samples "
+            f"(± {found.chance:.0f} points; at most ± {COARSE:.0f} is accepted)."
         )
     else:
         level, word = "yes", "Yes"

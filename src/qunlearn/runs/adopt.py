@@ -102,7 +102,7 @@ def held_out_ids(config: AdoptConfig, data: ImageData) -> list[str]:
         drawn = draw_held_out(data, float(share), config.split_seed, test=True)
     except ValueError:  # the share is no number, or none between 0 and 1
         raise UserError(
-            f"--held-out {config.held_out} is not possible: give a share between 0 and 1, as "
+            f"--held-out {config.held_out} is invalid: give a share between 0 and 1, as "
             "test:0.2, or a file of ids."
         ) from None
     if not len(drawn):
@@ -159,7 +159,7 @@ def normalised_as(
                 f"--{name} has {len(values)} numbers for {data.channels} channels; give one each."
             )
     if not all(map(math.isfinite, mean or ())):
-        raise UserError(f"--mean = {mean} is not possible: give finite numbers.")
+        raise UserError(f"--mean = {mean} is invalid: give finite numbers.")
     if not all(math.isfinite(value) and value > 0 for value in std or ()):
-        raise UserError(f"--std = {std} is not possible: give numbers above zero.")
+        raise UserError(f"--std = {std} is invalid: give numbers above zero.")
     return replace(data, mean=mean or data.mean, std=std or data.std)

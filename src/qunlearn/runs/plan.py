@@ -31,13 +31,13 @@ class Plan:
     """What is to be done.
 
     Attributes:
-        config: What was asked, with the paths of now.
+        config: The request, with current paths.
         origin: The run that is to forget.
         model: Its network.
         split: Its split, with the request.
-        header: What the new model file says about itself.
+        header: Metadata of the new model file.
         method: How it is to forget.
-        settings: The method's settings, the defaults and the network's own filled in.
+        settings: The method's settings, with defaults and inherited training settings.
         fabric: The devices.
         record: What `config.toml` will hold: what was asked, and its provenance.
     """
@@ -61,7 +61,7 @@ class Plan:
 def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) -> Plan:
     """Resolve a request for the folder `out`; raises whatever is wrong, and writes nothing.
 
-    With `resume`, a run that was begun in `out` says itself what it was asked.
+    With `resume`, the request is read from `out`, if a run was begun there.
     """
     Run.check_free(out, resume)
     config, origin = _located(config, out)
@@ -77,8 +77,8 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     digest = request_digest(split)
     if config.record.request not in (None, digest):
         raise UserError(
-            "The request names other samples than when this configuration was written: the list, "
-            "the metadata or the run has changed since; ask by flags instead."
+            "The request now selects other samples than when this configuration was written: the "
+            "list, the metadata or the run has changed; start a new run with --ids, --where or so."
         )
     model = load(origin.path, config.model)
     header = replace(Header.read(origin.model_path), split=split.to_json())
@@ -94,7 +94,9 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     record |= {"settings": settings.to_dict(), TABLE: provenance.to_dict()}
     if split.requests[-1].ids:
         check_request(model, split, settings, config.devices)
-    elif metrics_of(origin).before is not None:  # what made the network made the one before
+    elif (
+        metrics_of(origin).before is not None
+    ):  # samples are only retired: the weights are the previous ones
         earlier = asked_of(origin)
         record |= {"method": earlier.method, "settings": earlier.settings}
     return Plan(config, origin, model, split, header, method, settings, fabric, record)
@@ -115,7 +117,7 @@ def _located(config: ForgetConfig, out: Path) -> tuple[ForgetConfig, Run]:
 
 
 def _begun_request(config: ForgetConfig, out: Path) -> Request | None:
-    """The request that a run was begun with, if it is the one that is asked for now."""
+    """The request recorded in an interrupted run, or None."""
     if not config.record.request or not (out / SPLIT).is_file():
         return None
     kept = manifest.parse(Run(out).split)
@@ -126,7 +128,7 @@ def asked(split: Split, request: RequestConfig) -> Split:
     """The split with the request added."""
     given = [flag for name, flag in WAYS.items() if getattr(request, name) is not None]
     if len(given) != 1:
-        problem = "Say what to forget" if not given else f"{' and '.join(given)} are both given"
+        problem = f"Conflicting flags: {', '.join(given)}" if given else "Say what to forget"
         raise UserError(f"{problem}; give exactly one of {', '.join(WAYS.values())}.")
     if request.forget_seed is not None and request.random is None:
         raise UserError("--forget-seed goes with --random only; leave it out.")

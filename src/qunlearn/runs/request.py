@@ -101,11 +101,10 @@ class OriginConfig(Config):
         None, description=MOVED, json_schema_extra={"flag": "--data", "metavar": "PATH"}
     )
     metadata: Path | None = Field(
-        None, description="A CSV to join to the samples by its column `id`; the run's by default."
+        None,
+        description="A CSV to join to the samples by its column `id`; by default the run's own.",
     )
-    model: str | None = Field(
-        None, description="The package.module:factory of a model that is not qunlearn's own."
-    )
+    model: str | None = Field(None, description="The package.module:factory of a custom model.")
     provenance: Provenance | None = Field(
         None, description="On record in a run's folder.", json_schema_extra={"hidden": True}
     )
@@ -142,8 +141,8 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     )
     start_from: Path | None = Field(
         None,
-        description="For retrain, of a network that was trained from another run's: the Retrain of "
-        "that run.",
+        description="With --method retrain, if the network was trained from another run's: the run "
+        "in which that one was retrained.",
     )
     epochs: int | None = Field(None, description="Short for --set epochs=N, and wins over it.")
     seed: int | None = Field(None, description="Short for --set seed=N, and wins over it.")

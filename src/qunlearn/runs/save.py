@@ -165,7 +165,7 @@ def network_of(model: nn.Module, factory: str | None, data: ImageData) -> ModelS
     shape = data.num_classes, data.channels, min(data.image_size)
     if factory is not None:
         if ":" not in factory:
-            raise UserError(f"factory = {factory!r} is not possible: give 'package.module:name'.")
+            raise UserError(f"factory = {factory!r} is invalid: give 'package.module:name'.")
         spec = ModelSpec(factory, *shape)
         misfit = _misfit(spec, model)
         if misfit:
