@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 
 from qunlearn.cli.main import main
 from qunlearn.data import Split, load_dataset
 from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.train import train_run
+from qunlearn.store.run import Run
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -51,10 +53,20 @@ def digits() -> Split:
 
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A complete run, not to be changed."""
-    path = tmp_path_factory.mktemp("runs") / "original"
-    train_run(TrainConfig.parse(SMALL), path)
+    """A complete run, not to be changed; made once for all workers."""
+    path = shared_folder(tmp_path_factory) / "original"
+    with FileLock(path.with_suffix(".lock")):
+        if not Run.is_complete(path):
+            train_run(TrainConfig.parse(SMALL), path)
     return path
+
+
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this test run have in common."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    shared.mkdir(exist_ok=True)
+    return shared
 
 
 @pytest.fixture

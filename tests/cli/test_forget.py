@@ -88,7 +88,10 @@ def test_a_list_from_a_spreadsheet(qunlearn, run_folder, tmp_path):
     file.write_bytes(table.encode("utf-16"))
     words = ("forget", run_folder, "--ids", file, "--method", "ft", *FAST)
     said = refuse(qunlearn, tmp_path, *words, "--out", tmp_path / "a")
-    assert "'Grund', 'Bild'; name the column of sample ids with --column" in said.replace("\n", " ")
+    assert (
+        "'Grund', 'Bild' but no 'id'; name the column of sample ids with --column"
+        in said.replace("\n", " ")
+    )
     words = (*words, "--column", "Bild", "--out", tmp_path / "a")
     assert qunlearn(*words)[0] == 0
     assert set(split_of(Run.open(tmp_path / "a")).requests[0].ids) == set(names)

@@ -72,13 +72,16 @@ def test_warnings_and_errors_are_plain(fails, monkeypatch, capsys, qunlearn):
     assert not UNSAFE.search(text)
 
 
-def test_a_traceback_is_plain(capsys):
-    try:
-        raise RuntimeError(HOSTILE)
-    except RuntimeError as error:
-        main._print_traceback(type(error), error, error.__traceback__)
-    err = capsys.readouterr().err
-    assert "RuntimeError" in err
+def test_a_bug_of_ours_is_a_plain_traceback_and_an_invitation(qunlearn, monkeypatch, tmp_path):
+    def broken(*_, **__):
+        raise TypeError(HOSTILE)
+
+    monkeypatch.setattr("qunlearn.runs.check.check_run", broken)
+    monkeypatch.setattr("qunlearn.study.check.check_run", broken)
+    code, out, err = qunlearn("check", tmp_path)
+    assert (code, out) == (1, "")
+    assert "TypeError" in err
+    assert "This is a bug in qunlearn" in err
     assert not UNSAFE.search(err)
 
 

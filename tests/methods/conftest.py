@@ -4,6 +4,9 @@ import dataclasses
 
 import pytest
 import torch
+from conftest import shared_folder
+from filelock import FileLock
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from qunlearn.data import Split
@@ -25,9 +28,16 @@ def asked(digits: Split) -> Split:
 
 
 @pytest.fixture(scope="session")
-def trained(digits: Split) -> nn.Module:
-    """A 4-bit network that knows the digits; not to be changed."""
-    return train(fresh(0), digits, epochs=40, batch_size=30, lr=0.1, warmup=1)
+def trained(digits: Split, tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
+    """A 4-bit network that knows the digits; not to be changed; trained once for all workers."""
+    file = shared_folder(tmp_path_factory) / "trained.safetensors"
+    with FileLock(file.with_suffix(".lock")):
+        if not file.is_file():
+            model = train(fresh(0), digits, epochs=40, batch_size=30, lr=0.1, warmup=1)
+            save_file(model.state_dict(), file)
+    model = fresh(0)
+    model.load_state_dict(load_file(file))
+    return model.eval()
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ from qunlearn.runs.model_file import load
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import train_run
 from qunlearn.store.run import Run
+from qunlearn.store.typed import typed
 from qunlearn.training.train import train
 
 MEMORISES = {"epochs": 60, "batch_size": 30, "lr": 0.03, "augment": False}
@@ -77,7 +78,7 @@ def test_it_is_a_reference_and_every_command_says_that_it_was_declared(made, qun
     code, out, _ = qunlearn("evaluate", run, *reference, "--json")
     metrics = json.loads(out)["metrics"]
     assert (code, metrics["AG"]) == (0, pytest.approx(expected.AG))
-    assert WORDS in declared_words(Declared(**metrics["declared"]))
+    assert WORDS in declared_words(typed(Declared, metrics["declared"], run))
     assert WORDS in qunlearn("evaluate", run, *reference)[1]
     code, out, _ = qunlearn("audit", "bits", run, *reference, "--bits", "6")
     assert (code, WORDS in out) == (0, True)

@@ -12,7 +12,7 @@ from quick_study import compare_run, config, untimed
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import Range
 from qunlearn.metrics import average_gap
-from qunlearn.store.run import Run
+from qunlearn.store.run import Run, RunInfo
 from qunlearn.study import tune
 from qunlearn.study.tune import distance
 
@@ -85,7 +85,7 @@ def test_on_whole_classes_the_search_wants_nothing_to_be_right():
         then = {"held_out": unseen, "retain": {"accuracy": 99.0, "confidence": 0.9, **same}}
         parts = {**then, "forget": {**forget, **same}, "test_forgotten": unseen}
         metrics = {"parts": parts, "before": {"parts": then}}
-        return SimpleNamespace(path=Path("run"), metrics=metrics)
+        return SimpleNamespace(path=Path("run"), metrics=metrics, info=RunInfo())
 
     gone = run({"accuracy": 0.0, "confidence": 0.0})
     known = run({"accuracy": 90.0, "confidence": 0.9})

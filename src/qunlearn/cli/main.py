@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
@@ -90,7 +90,7 @@ def outcome(arguments: list[str]) -> int | None:
             hint = f"see `qunlearn {_named(arguments)}--help`"
             code = _say(f"{message.rstrip('.')}; {hint}.", 2) if message else 2
         else:
-            raise
+            code = _say_bug(error)
     return code
 
 
@@ -117,9 +117,8 @@ def ending_as_by_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def printing_plainly() -> Iterator[None]:
-    """Within the block, warnings are printed without control characters; so is a last traceback."""
+    """Within the block, warnings are printed without control characters."""
     usual = warnings.formatwarning
-    sys.excepthook = _print_traceback
     warnings.formatwarning = lambda *words, **more: plain(usual(*words, **more))
     try:
         yield
@@ -127,12 +126,11 @@ def printing_plainly() -> Iterator[None]:
         warnings.formatwarning = usual
 
 
-def _print_traceback(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    say("".join(traceback.format_exception(kind, error, trace)).rstrip(), error=True)
-    if issubclass(kind, Exception):
-        say(BUG, error=True)
+def _say_bug(error: Exception) -> int:
+    """Print the traceback of what no command expects, and ask to report it; the exit code."""
+    say("".join(traceback.format_exception(error)).rstrip(), error=True)
+    say(BUG, error=True)
+    return 1
 
 
 def _lacks_memory(error: Exception) -> bool:

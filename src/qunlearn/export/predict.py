@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from qunlearn.data.sources.decode import read_image
 from qunlearn.errors import UserError
@@ -38,13 +39,18 @@ def predict_images(file: Path, images: Sequence[Path]) -> list[Shares | UserErro
             f"The network in {str(file)!r} takes images of {network.input.shape[1]} channels, and "
             "image files have 1 or 3 here; run it on your own arrays."
         )
+    channels = network.input.shape[1]
     with as_written(file):
-        return [_shares(network, image) for image in images]
+        about = network.about
+        mean, std = (torch.tensor(about[key]).view(channels, 1, 1) for key in ("mean", "std"))
+        classes = [str(name) for name in about["classes"]]
+    return [_shares(network, image, mean, std, classes) for image in images]
 
 
-def _shares(network: OnnxNetwork, image: Path) -> Shares | UserError:
-    about, (channels, *size) = network.about, network.input.shape[1:]
-    mean, std = (torch.tensor(about[key]).view(channels, 1, 1) for key in ("mean", "std"))
+def _shares(
+    network: OnnxNetwork, image: Path, mean: Tensor, std: Tensor, classes: Sequence[str]
+) -> Shares | UserError:
+    channels, *size = network.input.shape[1:]
     if not image.is_file():
         return UserError(f"There is no image {str(image)!r}; check the path.")
     try:
@@ -56,4 +62,4 @@ def _shares(network: OnnxNetwork, image: Path) -> Shares | UserError:
     x = torch.from_numpy(pixels / 255).float().permute(2, 0, 1)
     shares = network(((x - mean) / std)[None]).softmax(1)[0]
     order = shares.argsort(descending=True).tolist()
-    return {str(about["classes"][i]): float(shares[i]) for i in order}
+    return {classes[i]: float(shares[i]) for i in order if i < len(classes)}

@@ -85,6 +85,30 @@ def forget(
     chosen = find_method(method)
     config = settings_of(chosen, settings)
     check_request(model, split, config)
+    return run_method(
+        model,
+        split,
+        chosen,
+        config,
+        fresh=fresh,
+        on_epoch=on_epoch,
+        fabric=fabric,
+        checkpoint=checkpoint,
+    )
+
+
+def run_method(
+    model: nn.Module,
+    split: Split,
+    chosen: Method,
+    config: MethodConfig,
+    *,
+    fresh: Callable[[int], nn.Module] | None = None,
+    on_epoch: Callable[[Row], None] = lambda row: None,
+    fabric: Fabric | None = None,
+    checkpoint: Path | None = None,
+) -> Forgotten:
+    """Make a copy of a model forget, by a method and settings that were resolved and checked."""
     model = copy.deepcopy(model)
     history: list[Row] = []
 
@@ -92,7 +116,7 @@ def forget(
         history.append(row)
         on_epoch(row)
 
-    made = (method, chosen.revision, config, split.forget, split.retain)
+    made = (chosen.name, chosen.revision, config, split.forget, split.retain)
     saved = Checkpointer(checkpoint, fingerprint(model, *made)) if checkpoint else None
     job = Job(
         model,
@@ -100,7 +124,7 @@ def forget(
         make_fabric(ComputeConfig()) if fabric is None else fabric,
         fresh=fresh,
         on_epoch=keep,
-        title=f"forgetting by {method}",
+        title=f"forgetting by {chosen.name}",
         checkpointer=saved,
     )
     try:

@@ -95,8 +95,8 @@ def conflict_of(path: Path) -> Conflict:
         rows = [row for row in Run.open(path).history if "conflict" in row]
     if not rows:
         raise UserError(
-            f"The run {str(path)!r} has no record of conflict: only OEU writes one; name a run "
-            "made by `qunlearn forget --method calibrated`."
+            f"The run {str(path)!r} has no record of conflict: only methods that project the "
+            "gradient write one; name a run made by --method calibrated or oeu."
         )
     with as_written(path):
         return _joined(rows)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lightning_fabric import Fabric
 
-from qunlearn.methods.forget import forget
+from qunlearn.methods.forget import run_method
 from qunlearn.metrics import Scores
 from qunlearn.runs.evaluate import predictions, scores_of
 from qunlearn.runs.metrics import forgotten_metrics
@@ -51,15 +51,15 @@ def execute(plan: Plan, out: Path, *, resume: bool = False) -> Run:
 def _forget_into(fabric: Fabric, *, run: Run, plan: Plan, before: Scores) -> None:
     """What each process does: forget; the first saves the result."""
     first = fabric.is_global_zero
-    result = forget(
+    result = run_method(
         plan.model,
         plan.split,
-        plan.config.method,
+        plan.method,
+        plan.settings,
         fresh=builder(plan.config, plan.header),
         on_epoch=run.append_history if first else lambda row: None,
         fabric=fabric,
         checkpoint=run.checkpoint_path,
-        **plan.settings.model_dump(),
     )
     if first:
         started = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,4 +84,20 @@ def separated(config: Mapping[str, object]) -> dict[str, object]:
         own = {name: recipe[name] for name in names if name in recipe}
         training = {name: value for name, value in recipe.items() if name not in own}
         record["recipe"] = {**own, "training": training}
+    if record:  # as it was written before the methods had their present names
+        settings |= {name: _renamed(settings[name]) for name in NAMED if name in settings}
     return settings | ({TABLE: record} if record else {})
+
+
+NAMED = ("method", "methods")
+"""The settings that name methods."""
+
+
+def _renamed(methods: object) -> str:
+    """Methods by their present names: until 0.2.0, `oeu` was `calibrated`, and `oeu-paper` `oeu`.
+
+    >>> _renamed("oeu,ft,oeu-paper[alpha=0]")
+    'calibrated,ft,oeu[alpha=0]'
+    """
+    now = {"oeu": "calibrated", "oeu-paper": "oeu"}
+    return re.sub(r"(?<![\w-])oeu(-paper)?(?![\w-])", lambda name: now[name[0]], str(methods))

@@ -1,4 +1,4 @@
-"""Safe output paths: writes stay child a folder that the user named and follow no symbolic link.
+"""Safe output paths: writes stay below a folder that the user named and follow no symbolic link.
 
 A run or a comparison may come from an untrusted source, with links planted in it. The folder that
 the user named may be a link. Below it every folder is opened by descriptor, one by one, and a link
@@ -36,7 +36,7 @@ _named: ContextVar[tuple[Path, ...]] = ContextVar("named", default=())
 
 @contextmanager
 def named(*folders: Path) -> Iterator[None]:
-    """Declare that the user named these folders: within the block, no link child them is followed.
+    """Declare that the user named these folders: within the block, no link below them is followed.
 
     Of nested folders, the outermost counts.
     """
@@ -58,7 +58,7 @@ def set_named(folders: tuple[Path, ...]) -> None:
 
 
 def _relative(folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """Split a path into the named folder that contains it and the components child that."""
+    """Split a path into the named folder that contains it and the components below that."""
     folder = folder.absolute()
     # A folder outside all named ones counts as named: the user typed it, as for an export.
     root = next((each for each in _named.get() if folder.is_relative_to(each)), folder)

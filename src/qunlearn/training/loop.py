@@ -99,8 +99,9 @@ class _Loop:
         with as_written(self.checkpointer.path):
             state = self.checkpointer.restore(self.model, self.plain, self.fabric)
             if state is not None:
-                check_compiler(state.compiled)
                 self.objective.restore(state.own)
+        if state is not None:
+            check_compiler(state.compiled)
         return state
 
     def begin(self, values_read: int) -> State:
