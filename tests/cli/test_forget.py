@@ -229,7 +229,7 @@ def test_oeu_is_the_paper_s(qunlearn, run_folder, tmp_path):
         (["--class", "eleven"], "no class 'eleven'"),
         ([w for k in range(10) for w in ("--class", k)], "Nothing would be retained"),
         ([], "exactly one of"),
-        (["--random", "0.1", "--class", "3"], "--random and --class"),
+        (["--random", "0.1", "--class", "3"], "Conflicting flags: --random, --class"),
         (["--class", "3", "--forget-seed", "1"], "goes with --random only"),
         (["--where", "user == 42"], "--metadata"),
         (["--random", "0.1", "--method", "neggrad.py"], "neggrad:NAME"),

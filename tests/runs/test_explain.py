@@ -64,12 +64,12 @@ def test_the_record_is_read_back(tmp_path, monkeypatch):
 
 
 def test_a_run_without_a_record_is_told_apart(run_folder):
-    with pytest.raises(UserError, match="only OEU writes one"):
+    with pytest.raises(UserError, match="only methods that project the gradient write one"):
         conflict_of(run_folder)
 
 
 @pytest.mark.parametrize("bad", [{}, {"layers": ["a"], "steps": [0], "cosine": "no"}, []])
-def test_a_damaged_record_is_named(bad, tmp_path, monkeypatch):
+def test_an_invalid_record_is_named(bad, tmp_path, monkeypatch):
     path = run_with(tmp_path, monkeypatch, {"epoch": 1, "conflict": bad})
-    with pytest.raises(UserError, match="damaged"):
+    with pytest.raises(UserError, match="is invalid"):
         conflict_of(path)

@@ -84,7 +84,7 @@ def test_on_whole_classes_the_search_wants_nothing_to_be_right():
         unseen = {"accuracy": 90.0, "confidence": 0.9, **same}
         then = {"held_out": unseen, "retain": {"accuracy": 99.0, "confidence": 0.9, **same}}
         parts = {**then, "forget": {**forget, **same}, "test_forgotten": unseen}
-        metrics = {"parts": parts, "before": {"parts": then}}
+        metrics = {"parts": parts, "before": {"parts": {**then, "forget": unseen}}}
         return SimpleNamespace(path=Path("run"), metrics=metrics, info=RunInfo())
 
     gone = run({"accuracy": 0.0, "confidence": 0.0})

@@ -31,7 +31,9 @@ def verdict_of(metrics: RunMetrics, method: str | None = None) -> Verdict:
         verdict = _compared(metrics, before, metrics.reference)
     else:
         verdict = alone(metrics, before, whole_class=metrics.whole_classes)
-        verdict = judged_by_target(verdict, target) if target else verdict
+        if target:
+            outgrown = gained(metrics, before) > HARM
+            verdict = judged_by_target(verdict, target, outgrown=outgrown)
     if target:
         reasons = (target_words(target), *verdict.reasons)
         verdict = replace(verdict, met=target.met and verdict.met, reasons=reasons)
@@ -86,20 +88,25 @@ class Resurfaced:
         )
 
 
+def gained(metrics: Scores, before: Scores) -> float:
+    """By how many points the confidence on unseen samples rose; 0 if it fell."""
+    part = "held_out" if "held_out" in metrics.parts else "test"
+    if part not in metrics.parts or part not in before.parts:
+        return 0.0
+    rise = metrics.parts[part].confidence - before.parts[part].confidence
+    return max(0.0, 100 * rise)
+
+
 def resurfaced(metrics: Scores, before: Scores) -> list[Resurfaced]:
     """The earlier requests whose samples came back, beyond chance and what unseen ones gained."""
     now, then = metrics.parts, before.parts
-    other = "held_out" if "held_out" in now else "test"
-    if other not in now or other not in then:
-        return []
-    gained = max(0.0, 100 * (now[other].confidence - then[other].confidence))
     found = []
     for part, scores in now.items():
         if not part.startswith("forget_") or part not in then:
             continue
         each = Resurfaced(part, 100 * then[part].confidence, 100 * scores.confidence)
         chance = half_width(each.now, scores.samples)
-        if each.now - each.before - gained > max(HARM, chance):
+        if each.now - each.before - gained(metrics, before) > max(HARM, chance):
             found.append(each)
     return found
 

@@ -74,12 +74,18 @@ def _remedy(found: Calibration) -> str:
     return f"try --epochs {3 * found.epochs}"
 
 
-def judged_by_target(verdict: Verdict, found: Calibration) -> Verdict:
-    """The verdict on a network, where there is no Retrain to decide it."""
+def judged_by_target(verdict: Verdict, found: Calibration, *, outgrown: bool = False) -> Verdict:
+    """The verdict on a network, where there is no Retrain to decide it.
+
+    Args:
+        verdict: The one beside unseen samples.
+        found: The target, and what was reached.
+        outgrown: Whether the network became much more confident on unseen samples: the target,
+            which is estimated before forgetting, is then out of date.
+    """
     if verdict.level == "damaged":
         return verdict
-    if verdict.level == "too-much" and found.met and not found.class_wise:
-        # The target is estimated before forgetting; a network that was still learning outgrows it.
+    if verdict.level == "too-much" and outgrown and found.met and not found.class_wise:
         headline = (
             "the target is reached, but by now the model does better on unseen samples than on the "
             "forgotten ones, which can give them away; train the original for longer first."
