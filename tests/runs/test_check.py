@@ -86,7 +86,7 @@ def test_what_is_wrong_is_named(qunlearn, run, harm, says):
     code, out, err = qunlearn("check", run)
     assert code == 1
     assert fault in out
-    assert err == f"qunlearn: {str(run)!r} is not whole.\n"
+    assert err == f"qunlearn: {str(run)!r} is not intact.\n"
 
 
 def test_what_is_no_run_was_asked_wrongly(qunlearn, tmp_path):

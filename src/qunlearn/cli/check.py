@@ -18,7 +18,7 @@ def command(folder: Folder, json: Json = False) -> None:
     """Check that a run is complete and unaltered, and name what is not.
 
     Reads every file, compares it with its checksum, and changes nothing. Of a comparison, all runs
-    are checked. Exit code 0: whole. 1: not whole.
+    are checked. Exit code 0: intact. 1: not intact.
 
     Example:
       qunlearn check runs/original
@@ -34,4 +34,4 @@ def command(folder: Folder, json: Json = False) -> None:
             say("\n".join(faults))
         say(f"{len(found) - len(wrong)} of {len(found)} checked are intact.")
     if wrong:
-        raise Failure(f"{str(folder)!r} is not whole.")
+        raise Failure(f"{str(folder)!r} is not intact.")

@@ -166,6 +166,13 @@ class Run:
     def check_free(path: Path, resume: bool = False) -> None:
         """Raise unless a run could be written to `path`, or resumed there; changes nothing."""
         try:
+            os.fspath(path).encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"The output {str(path)!r} has a name that is not UTF-8, which the files in it "
+                "cannot be read by; name another one with --out."
+            ) from None
+        try:
             exists = path.exists()
         except OSError as error:
             raise UserError(
