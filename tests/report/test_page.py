@@ -161,8 +161,8 @@ def test_one_sample_is_found_out_by_chance(tmp_path):
     for row in content["rows"][1:]:
         row["lira"] = {"AUC": [1.0, 0.0], "AUC of |z|": [1.0, 0.0]}
     text = read(report_comparison(comparison(tmp_path / "a", content))).text
-    assert "finds them out" not in text
-    assert "To be forgotten: 1 sample (" in text
+    assert "identifies some of them" not in text
+    assert "To be forgotten: 1 sample (random: fraction 0.1, seed 0)" in text
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_who_is_found_out_by_lira_has_forgotten_mostly(tmp_path, found, yes):
     text = read(report_comparison(comparison(tmp_path / "a", content))).text
     assert ("✓ Yes: as far as these measurements can tell" in text) == yes
     assert ("an attack on each sample by itself (LiRA) can tell some" in text) != yes
-    assert ("LiRA, which judges each sample by itself, finds them out" in text) != yes
+    assert ("LiRA, which judges each sample by itself, identifies some of them" in text) != yes
 
 
 def test_a_retrain_that_has_not_learned_is_called_so(tmp_path, capsys):

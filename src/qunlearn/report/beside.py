@@ -272,7 +272,7 @@ def _cautions(view: Beside) -> tuple[str, ...]:
         )
     if view.exposed:
         cautions.append(
-            f"LiRA, which judges each sample by itself, finds them out: {view.exposed}."
+            f"LiRA, which judges each sample by itself, identifies some of them: {view.exposed}."
         )
     if all(abs(view.above(s, view.before)) <= view.slack(s) for s in ("FA", "MIA")):
         cautions.append(

@@ -15,8 +15,8 @@ def runtime(row: TableRow) -> str:
 
 LIRA = (
     "LiRA judges each forgotten sample by the Retrains of the other seeds. Retrain itself has an "
-    "AUC of 0.5 and a TPR of 1 %; an AUC above 0.5: still known; below: made surer to be unknown "
-    "than unseen data is; AUC of |z|: out in either direction."
+    "AUC of 0.5 and a TPR of 1 %. AUC above 0.5: still known; below 0.5: less known than unseen "
+    "samples. AUC of |z|: distinguishable in either direction."
 )
 
 

@@ -30,7 +30,7 @@ Interval = tuple[float, float | None]
 """A mean over seeds, and half its 95 % interval; the interval of one seed is None."""
 
 
-Detail = float | str | tuple[str | int, ...] | Mapping[str, int]
+Detail = int | float | str | tuple[str | int, ...] | Mapping[str, int]
 """What a request asked, under one name."""
 
 
