@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from qunlearn.data import Split
 from qunlearn.errors import UserError
-from qunlearn.report.words import request_words
+from qunlearn.report.words import outcome_words
 
 
 def names(split, rows):
@@ -259,7 +259,7 @@ def test_a_request_covers_all_of_a_persons_samples(toy):
     }
     outcome = asked.outcome()
     assert (outcome.forgotten, outcome.retired) == (1, {"held_out": 1, "test": 2})
-    assert "forgotten: 1, retired: 3 (1 held out, 2 test)" in request_words(outcome)
+    assert "forgotten: 1, retired: 3 (1 held out, 2 test)" in outcome_words(outcome)
 
     text = asked.to_json()
     assert json.loads(text)["format"] == 2
@@ -284,7 +284,7 @@ def test_a_request_may_name_unseen_samples_only(toy):
     only = split.forget_ids(test[:2])
     assert only.last is None
     assert set(only.measured()) == {"train", "held_out", "test"}
-    assert "the weights are unchanged" in request_words(only.outcome())
+    assert "the weights are unchanged" in outcome_words(only.outcome())
     # What was forgotten before goes on being measured as the last thing that was forgotten.
     forgotten = split.forget_class(1)
     after = forgotten.forget_ids(test[:2])

@@ -17,7 +17,7 @@ def findings_words(metrics: RunMetrics) -> list[str]:
     """What is known of a run beside its scores, a paragraph each."""
     words = [
         metrics.declared and declared_words(metrics.declared),
-        metrics.request and request_words(metrics.request),
+        metrics.request and outcome_words(metrics.request),
         metrics.duplicates and duplicates_words(metrics.duplicates),
     ]
     return [each for each in words if each]
@@ -65,7 +65,7 @@ def held_out_words(check: HeldOutCheck | str) -> str:
     return f"Held-out data cannot be checked: {reasons.get(str(check.reason), check.verdict)}."
 
 
-def request_words(outcome: Outcome) -> str:
+def outcome_words(outcome: Outcome) -> str:
     """What was retired and skipped of a request."""
     sentences = [f"Samples forgotten: {outcome.forgotten:,}"]
     if retired := sum(outcome.retired.values()):
