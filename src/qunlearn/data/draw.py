@@ -1,4 +1,4 @@
-"""Reproducible randomness: generators and permutations determined by a key."""
+"""Reproducible choices: generators and permutations determined by a key, even samples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
 
 def generator(*key: int | str) -> np.random.Generator:
@@ -35,6 +37,16 @@ def shuffled(ids: Sequence[str], *key: int | str) -> list[int]:
         return hashlib.blake2b(ids[position].encode(), digest_size=16, key=salt).digest()
 
     return sorted(range(len(ids)), key=place)
+
+
+def spread(index: Tensor, count: int) -> Tensor:
+    """At most `count` entries, evenly over the whole: neighbours may be alike.
+
+    >>> spread(torch.arange(10), 3)
+    tensor([0, 3, 6])
+    """
+    count = min(count, len(index))
+    return index[torch.arange(count) * len(index) // max(count, 1)]
 
 
 def _digest(size: int, *key: int | str) -> bytes:

@@ -12,13 +12,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from qunlearn.data import Loader, Split
-from qunlearn.data.draw import generator
+from qunlearn.data.draw import generator, spread
 from qunlearn.methods.calibration import Calibration
+from qunlearn.methods.relearn import Relearning
 from qunlearn.metrics import accuracy
 from qunlearn.registry import Registry
 from qunlearn.store.files import Row
 from qunlearn.training.checkpoint import Checkpointer
-from qunlearn.training.config import LARGEST_SEED, Config, OptimizerConfig
+from qunlearn.training.config import LARGEST_SEED, Config, OptimizerConfig, StepConfig
 from qunlearn.training.inference import predict
 from qunlearn.training.loop import optimize
 from qunlearn.training.objective import CrossEntropy, Objective
@@ -58,12 +59,16 @@ class MethodConfig(Config):
         """Raise if the settings cannot be met with these samples, before anything is written."""
 
 
-class SgdConfig(OptimizerConfig, MethodConfig):
+class SgdStepConfig(StepConfig, MethodConfig):
     """The settings of methods that train; by default some stay as the network is used to."""
 
     inherits: ClassVar[frozenset[str]] = frozenset(
         {"batch_size", "momentum", "weight_decay", "augment"}
     )
+
+
+class SgdConfig(OptimizerConfig, SgdStepConfig):
+    """The settings of methods that train for a number of epochs."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ class Job:
     clock: Stopwatch = field(default_factory=Stopwatch)
     checkpointer: Checkpointer | None = None
 
-    def loader(self, index: Tensor, config: OptimizerConfig, stream: str = "") -> Loader:
+    def loader(self, index: Tensor, config: StepConfig, stream: str = "") -> Loader:
         """Batches of some samples; loaders of different streams draw independently."""
         return Loader(
             self.split.data,
@@ -106,7 +111,7 @@ class Job:
             world=self.fabric.world_size,
         )
 
-    def measuring(self, index: Tensor, config: OptimizerConfig) -> Loader:
+    def measuring(self, index: Tensor, config: StepConfig) -> Loader:
         """Whole shuffled batches of some samples as they are, for each process the same."""
         size = config.batch_size
         return Loader(
@@ -157,16 +162,6 @@ class Job:
             }
 
 
-def spread(index: Tensor, count: int) -> Tensor:
-    """At most `count` entries, evenly over the whole: neighbours may be alike.
-
-    >>> spread(torch.arange(10), 3)
-    tensor([0, 3, 6])
-    """
-    count = min(count, len(index))
-    return index[torch.arange(count) * len(index) // max(count, 1)]
-
-
 @dataclass(frozen=True)
 class Findings:
     """What a method reports about its own run.
@@ -174,10 +169,12 @@ class Findings:
     Attributes:
         chosen: Settings that were left open, as the method chose them.
         calibration: The target, and what was reached; of calibrated methods only.
+        relearning: What fine-tuning on retained samples brings back; added when the method is done.
     """
 
     chosen: Mapping[str, object] = field(default_factory=dict)
     calibration: Calibration | None = None
+    relearning: Relearning | None = None
 
 
 C = TypeVar("C", bound=MethodConfig)

@@ -1,7 +1,4 @@
-"""The default method: lower the confidence in each sample to its target, and no further.
-
-The gradient that does it is projected onto the complement of the retain gradient, as in OEU.
-"""
+"""The default method: lower the confidence in each sample to its target, then repair the rest."""
 
 from __future__ import annotations
 
@@ -15,33 +12,36 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
 from qunlearn.data import Split
-from qunlearn.data.draw import shuffled
+from qunlearn.data.draw import shuffled, spread
 from qunlearn.errors import UserError
-from qunlearn.methods.base import Findings, Job, method
-from qunlearn.methods.calibration import Target, calibration_of, find_target
+from qunlearn.methods.base import Findings, Job, SgdStepConfig, method
+from qunlearn.methods.calibration import Estimate, Target, Wait, calibration_of
 from qunlearn.methods.constants import (
     BELOW,
-    EPOCHS,
+    EARLIER,
+    EXTENSIONS,
     FEWEST,
-    LEAST,
-    LR,
-    ONE_TURN,
-    PER_SHARE,
+    FORGET_BATCH,
     PUSH,
-    PUSHES,
     RECENT,
+    RECOVERED,
     SLACK,
-    SMALL,
-    TURNS,
+    WATCHED,
     WRONG,
 )
-from qunlearn.methods.projected import Batches, Orthogonal, ProjectedConfig, due
-from qunlearn.methods.temperature import expected_entropy, rescale_temperature
-from qunlearn.metrics import margin
+from qunlearn.methods.schedule import Depth, Schedule, plan_steps
+from qunlearn.methods.temperature import rescale_temperature
+from qunlearn.metrics import accuracy, margin
 from qunlearn.store.files import Row
-from qunlearn.training.config import Epochs, LearningRate
+from qunlearn.training.config import Epochs, LearningRate, OptimizerConfig, StepConfig
 from qunlearn.training.inference import predict
-from qunlearn.training.objective import CrossEntropy, Scalars, fastest_layout, to_device
+from qunlearn.training.objective import (
+    Objective,
+    Scalars,
+    fastest_layout,
+    normalisation,
+    to_device,
+)
 
 PUSHED, ABOVE, RECENTLY = "pushed", "above", "recently"
 
@@ -52,25 +52,28 @@ def _part_or_share(named: str) -> str:
     return named
 
 
-class CalibratedConfig(ProjectedConfig):
+class CalibratedConfig(SgdStepConfig):
     """The settings of the calibrated method; none of them needs to be chosen."""
 
     # The strength of the push depends on the batch size, and is tuned for this one.
-    inherits: ClassVar[frozenset[str]] = ProjectedConfig.inherits - {"batch_size"}
-    batch_size: int = Field(
-        64,
-        ge=1,
-        description="Retained samples in a step; a forget batch has half as many forget samples "
-        "beside as many retained ones.",
+    inherits: ClassVar[frozenset[str]] = SgdStepConfig.inherits - {"batch_size"}
+    depth: Depth = Field(
+        "deep",
+        description="deep: forgetting withstands later fine-tuning; shallow: it takes fewer steps, "
+        "and only the outputs look unseen.",
     )
-    epochs: Epochs | None = Field(  # type: ignore[assignment]
-        None,
-        description="How many times each retained sample is seen; 5, and more for a large request.",
+    steps: int | None = Field(
+        None, ge=1, description="The most steps; by default planned from the size of the request."
+    )
+    epochs: Epochs | None = Field(
+        None, description="The most steps, as passes over the retained samples."
+    )
+    batch_size: int = Field(
+        64, ge=1, description="Retained samples in a step; up to 32 forget samples join them."
     )
     lr: LearningRate | None = Field(  # type: ignore[assignment]
         None,
-        description="The learning rate that the cosine starts from; 0.01, and less for a small "
-        "request.",
+        description="The learning rate that the cosine starts from; by default by the depth.",
     )
     unseen: Annotated[str, AfterValidator(_part_or_share)] = Field(
         "held_out",
@@ -82,40 +85,94 @@ class CalibratedConfig(ProjectedConfig):
         """Raise if there are no such samples."""
         never_seen(split, self.unseen)
 
+    def most(self, split: Split) -> int | None:
+        """The most steps; None if they are not limited."""
+        epoch = -(-len(split.retain) // self.batch_size)
+        limits = (self.steps, None if self.epochs is None else self.epochs * epoch)
+        return min((limit for limit in limits if limit is not None), default=None)
+
 
 @method(
     "calibrated",
     config=CalibratedConfig,
-    source="the paper in CITATION.cff, calibrated by qunlearn",
-    revision=4,
+    source="qunlearn; near to ReGUn (arXiv 2603.11210)",
+    revision=5,
 )
 def calibrated(job: Job, config: CalibratedConfig) -> Findings:
     """Lower the confidence in each sample to its target, estimated from held-out samples."""
-    usual = {"epochs": epochs_for(job.split), "lr": rate_for(job.split)}
-    chosen = {name: value for name, value in usual.items() if getattr(config, name) is None}
-    config = CalibratedConfig.parse(dict(config) | chosen)
-    unseen = never_seen(job.split, config.unseen)
-    job.model.to(job.fabric.device)
-    target = find_target(job.model, job.split, unseen, config.seed)
-    expected = expected_entropy(job.model, job.split, unseen)
-    course: list[float] = []
-
-    def keep(row: Row) -> None:
-        course.append(row[ABOVE])
-        job.on_epoch(row)
-
-    kept = replace(job, on_epoch=keep)
-    kept.optimize(config, lambda model: Push(job, config, model, target))
-    factor = rescale_temperature(job.model, job.split, unseen, expected)
-    forget, data = job.split.forget, job.split.data
-    now = margin(predict(job.model, data, forget), data.labels[forget])
-    found = replace(
-        calibration_of(target, job.split, now, course, factor),
-        lr=config.lr,
-        lowered=tuple(name for name, value in usual.items() if getattr(config, name) < value),
-        raised=tuple(name for name, value in usual.items() if getattr(config, name) > value),
+    model, split = job.model.to(job.fabric.device), job.split
+    forgetting = _Forgetting(job, config)
+    before, retained_before = forgetting.measure()
+    planned = plan_steps(len(forgetting.pushed), config.depth)
+    most = config.most(split)
+    schedule = plan_steps(len(forgetting.pushed), config.depth, most)
+    schedule = replace(schedule, lr=config.lr or schedule.lr)
+    steps, waits = 0, list[Wait]()
+    while True:
+        forgetting.run(schedule)
+        steps += schedule.steps
+        factor = rescale_temperature(
+            model, split, forgetting.estimate.unseen, forgetting.target.entropy
+        )
+        after, retained_after = forgetting.measure()
+        found = calibration_of(forgetting.estimate.target(model), split, before, after)
+        if most is not None or len(waits) == EXTENSIONS:
+            break
+        if retained_after < retained_before - RECOVERED:
+            waits.append("retained")
+            schedule = replace(schedule, pushing=0, pushes=0, lr=schedule.lr / 2)
+        elif found.state == "short":
+            waits.append("target")
+        else:
+            break
+    return Findings(
+        {"steps": steps, "lr": config.lr or planned.lr},
+        replace(
+            found,
+            depth=config.depth,
+            steps=steps,
+            lr=config.lr or planned.lr,
+            limited=steps < planned.steps,
+            waited_for=tuple(waits),
+            retained_before=retained_before,
+            retained_after=retained_after,
+            logit_scale=factor,
+        ),
     )
-    return Findings(chosen, found)
+
+
+class _Forgetting:
+    """One request: what is pushed where, and phase after phase of it."""
+
+    def __init__(self, job: Job, config: CalibratedConfig):
+        self.job, self.config, self.split = job, config, job.split
+        self.pushed = torch.cat([job.split.forget, kept_down(job.split)])
+        self.watched = spread(job.split.retain, WATCHED)
+        unseen = never_seen(job.split, config.unseen)
+        self.estimate = Estimate(job.model, job.split, unseen, config.seed)
+        target = self.estimate.target(job.model)
+        self.target = replace(target, margins=_with_earlier(target.margins, job.model, job.split))
+        self.rounds, self.elapsed = 0, 0.0
+
+    def run(self, schedule: Schedule) -> None:
+        """Do the steps of a schedule."""
+        first, earlier = self.rounds, self.elapsed
+
+        def keep(row: Row) -> None:
+            self.rounds, self.elapsed = first + row["epoch"], round(earlier + row["elapsed"], 3)
+            self.job.on_epoch({**row, "epoch": self.rounds, "elapsed": self.elapsed})
+
+        step = {name: getattr(self.config, name) for name in StepConfig.model_fields}
+        replace(self.job, on_epoch=keep).optimize(
+            OptimizerConfig(**{**step, "epochs": schedule.rounds, "lr": schedule.lr}),
+            lambda model: Push(self.job, self.config, model, self.target, schedule, self.pushed),
+        )
+
+    def measure(self) -> tuple[Tensor, float]:
+        """The log-odds of the samples to forget, and the accuracy on some of the retained ones."""
+        model, data, labels = self.job.model, self.split.data, self.split.data.labels
+        odds = margin(predict(model, data, self.split.forget), labels[self.split.forget])
+        return odds, accuracy(predict(model, data, self.watched), labels[self.watched])
 
 
 def never_seen(split: Split, named: str) -> Tensor:
@@ -146,49 +203,17 @@ def _unseen(split: Split, named: str) -> Tensor:
     return rows[torch.isin(labels[rows], labels[split.retain])]
 
 
-def epochs_for(split: Split) -> int:
-    """The number of epochs; a larger request needs more for the retained samples to recover.
-
-    >>> import qunlearn as qu
-    >>> digits = qu.load_dataset("digits", subset=100)
-    >>> [epochs_for(qu.Split.random(digits, fraction=share)) for share in (0.1, 0.3, 0.5)]
-    [5, 9, 15]
-    """
-    return max(EPOCHS, round(PER_SHARE * _share(split)))
+def kept_down(split: Split) -> Tensor:
+    """Samples of earlier requests that are pushed again if they rise; at most `EARLIER` of them."""
+    earlier = [rows for rows in split.earlier if len(rows)]
+    return spread(torch.cat(earlier), EARLIER) if earlier else split.forget[:0]
 
 
-def rate_for(split: Split) -> float:
-    """The learning rate; a smaller request takes smaller steps.
-
-    >>> import qunlearn as qu
-    >>> digits = qu.load_dataset("digits", subset=500)
-    >>> splits = [qu.Split.random(digits, fraction=share) for share in (0.5, 0.1, 0.05, 0.01)]
-    >>> [round(rate_for(split), 3) for split in splits]
-    [0.01, 0.01, 0.005, 0.003]
-    """
-    return round(LR * min(max(_share(split) / SMALL, LEAST), 1), 4)
-
-
-def _share(split: Split) -> float:
-    return len(split.forget) / (len(split.forget) + len(split.retain))
-
-
-def passes_per_epoch(forget_steps: int, epochs: int, lr: float, distance: float) -> int:
-    """The number of passes over the forget set in an epoch.
-
-    Args:
-        forget_steps: How many forget batches there are.
-        epochs: How many epochs.
-        lr: The learning rate.
-        distance: The mean distance of the samples above their targets, as a probability.
-
-    >>> [passes_per_epoch(steps, 5, 0.01, 0.3) for steps in (14, 7, 1)]
-    [1, 2, 3]
-    >>> passes_per_epoch(14, 5, 0.01, 0.7), passes_per_epoch(1, 5, 0.003, 0.3)
-    (2, 10)
-    """
-    few = min(round(PUSHES / epochs / forget_steps), int(TURNS * (LR / lr) / epochs))
-    return max(1, few, round(distance / ONE_TURN))
+def _with_earlier(margins: Tensor, model: nn.Module, split: Split) -> Tensor:
+    """The targets, with those of earlier requests: their log-odds are not to rise."""
+    rows, margins = kept_down(split), margins.clone()
+    margins[rows] = margin(predict(model, split.data, rows), split.data.labels[rows])
+    return margins
 
 
 def urgency(odds: Tensor, target: Tensor) -> Tensor:
@@ -211,76 +236,93 @@ def urgency(odds: Tensor, target: Tensor) -> Tensor:
     return torch.where(wrong, by_odds, distance).clamp(0, 1)
 
 
-class Push(Orthogonal):
-    """What a step learns: retain, and lower the log-odds of forget batches to their targets.
+class Push(Objective):
+    """What a step learns: retain, and lower the log-odds of a forget batch to their targets.
 
     A sample is pushed in proportion to its distance above its target. Samples below target are not
     raised. To limit overshoot, all pushes fade as the mean falls below the targets.
 
-    Forget samples are not augmented, since their targets are not. BatchNorm uses batch statistics
-    here and records none. Two thirds of the batch are augmented retained samples, so that these
-    statistics match the running statistics that evaluation uses.
+    Retained and forget samples go through the network together: one pass, and BatchNorm normalises
+    both alike. Forget samples are not augmented, since their targets are not.
     """
 
-    def __init__(self, job: Job, config: CalibratedConfig, model: nn.Module, target: Target):
-        retaining = CrossEntropy(job.fabric, model, job.loader(job.split.retain, config))
-        super().__init__(config.projector(job.model), retaining)
-        self.job, self.config, self.model, self.target = job, config, model, target
-        half = {"batch_size": -(-config.batch_size // 2), "augment": False}
-        self.loader = job.loader(job.split.forget, config.model_copy(update=half), "forget")
-        self.others = job.loader(job.split.retain, config, "others")
-        # Passes per epoch are those of the default schedule, so that more epochs add passes.
-        epochs = min(config.epochs or EPOCHS, epochs_for(job.split))
-        distance = target.distance(job.split.forget)
-        self.passes = passes_per_epoch(len(self.loader), epochs, config.lr or LR, distance)
+    def __init__(
+        self,
+        job: Job,
+        config: CalibratedConfig,
+        model: nn.Module,
+        target: Target,
+        schedule: Schedule,
+        pushed: Tensor,
+    ):
+        self.job, self.model, self.target, self.schedule = job, model, target, schedule
+        plain = config.model_copy(update={"augment": False})
+        small = plain.model_copy(update={"batch_size": min(FORGET_BATCH, config.batch_size)})
+        self.augmented = job.loader(job.split.retain, config)
+        self.plain = job.loader(job.split.retain, plain, "plain")
+        self.loader = job.loader(pushed, small, "forget")
+        self.batch_size = config.batch_size
+        self.steps = schedule.steps // schedule.rounds
         self.layout = fastest_layout(job.model)
-        self.epoch: list[Tensor] = []
+        self.requested = torch.zeros(len(job.split.data), dtype=torch.bool)
+        self.requested[job.split.forget] = True
+        self.round: list[Tensor] = []
         self.recently = torch.empty(0)
         self.recent = min(RECENT, len(job.split.forget))
 
-    def batches(self, epoch: int, step: int) -> Batches:
-        """Which forget batches go with a step on retained samples."""
-        return due(epoch, step, self.steps, len(self.loader), self.passes)
+    def gradients(self, epoch: int, step: int) -> Scalars:
+        """The gradient of the retain loss, plus the push of the forget batch that is due."""
+        at = epoch * self.steps + step
+        loader = self.augmented if at < self.schedule.plain_from else self.plain
+        number = self.schedule.push_at(at)
+        retained = loader.batch(*divmod(at, len(loader)))
+        images, labels = to_device(self.job.fabric, retained, self.layout)
+        world = self.job.fabric.world_size
+        with normalisation(self.model, loader):
+            if number is None:
+                logits, push = self.model(images), torch.zeros(())
+            else:
+                batch = self.loader.batch(*divmod(number, len(self.loader)))
+                forgotten, true = to_device(self.job.fabric, batch, self.layout)
+                logits = self.model(torch.cat([images, forgotten]))
+                odds = margin(logits[len(labels) :].float(), true)
+                # By the batch size, not the actual count: a partial batch has the same push per
+                # sample.
+                push = PUSH * (self.weights(odds.detach(), batch.index) * odds).sum()
+                push = push / self.batch_size * world
+        losses = nn.functional.cross_entropy(logits[: len(labels)], labels, reduction="none")
+        size = loader.size(at % len(loader))
+        # Processes average their gradients, which the world size undoes.
+        self.job.fabric.backward(losses.sum() / size * world + push)
+        return {"loss": losses.detach().sum() / size}
 
-    def forget(self, batches: Batches) -> Scalars:
-        """Leave the gradient of these batches in `.grad`."""
-        for epoch, step in batches:
-            batch = self.loader.batch(epoch, step)
-            others = self.others.batch(*divmod(epoch * len(self.loader) + step, len(self.others)))
-            images, labels = to_device(self.job.fabric, batch, self.layout)
-            among, _ = to_device(self.job.fabric, others, self.layout)
-            logits = self.model(torch.cat([images, among]))[: len(labels)]
-            odds = margin(logits.float(), labels)
-            target = self.target.margins[batch.index].to(odds)
-            above = odds.detach().sigmoid() - target.sigmoid()
-            self.recently = torch.cat([self.recently, above.cpu()])[-self.recent :]
-            weights = urgency(odds.detach(), target) * (1 + self.recently.mean() / BELOW).clamp(
-                0, 1
-            )
-            # By the batch size, not the actual count: a partial batch has the same push per sample.
-            # Processes average their gradients, which the world size undoes.
-            size = self.config.batch_size / self.job.fabric.world_size
-            self.job.fabric.backward(PUSH * (weights * odds).sum() / size)
-            self.epoch.append(torch.stack([weights, above]).cpu())
-        return {}
+    def weights(self, odds: Tensor, index: Tensor) -> Tensor:
+        """How hard each sample of a forget batch is pushed."""
+        target, requested = self.target.margins[index].to(odds), self.requested[index]
+        above = (odds.sigmoid() - target.sigmoid()).cpu()
+        self.recently = torch.cat([self.recently, above[requested]])[-self.recent :]
+        fade = (1 + self.recently.mean() / BELOW).clamp(0, 1) if len(self.recently) else 1.0
+        weights = urgency(odds, target) * fade
+        self.round.append(torch.stack([weights.cpu(), above])[:, requested])
+        return weights
 
     def state(self) -> Mapping[str, Tensor]:
-        """Each sample's push and distance above its target in the epoch; the recent distances."""
-        epoch = torch.cat(self.epoch, 1) if self.epoch else torch.empty(2, 0)
-        pushes = {PUSHED: epoch[0], ABOVE: epoch[1], RECENTLY: self.recently}
-        return {**pushes, **super().state()}
+        """Each sample's push and distance above its target in the round; the recent distances."""
+        in_round = torch.cat(self.round, 1) if self.round else torch.empty(2, 0)
+        return {PUSHED: in_round[0], ABOVE: in_round[1], RECENTLY: self.recently}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Resume from there."""
-        self.epoch = [torch.stack([state[PUSHED], state[ABOVE]]).cpu()]
+        self.round = [torch.stack([state[PUSHED], state[ABOVE]]).cpu()]
         self.recently = state[RECENTLY].cpu()
-        own = (PUSHED, ABOVE, RECENTLY)
-        super().restore({name: t for name, t in state.items() if name not in own})
 
     def report(self) -> Row:
-        """The epoch's means: the weight of the push, and the points above the targets."""
-        pushed, above = torch.cat(self.epoch, 1).mean(1).tolist()
-        self.epoch = []
+        """The round's means: the weight of the push, and the points above the targets."""
+        in_round = torch.cat(self.round, 1) if self.round else torch.empty(2, 0)
+        self.round = []
         if self.job.fabric.world_size > 1:
             self.recently = torch.empty(0)  # each process has its own, and only one is saved
-        return {PUSHED: round(pushed, 4), ABOVE: round(100 * above, 2), **super().report()}
+        if not in_round.shape[1]:
+            return {}
+        pushed, above = in_round.mean(1).tolist()
+        return {PUSHED: round(pushed, 4), ABOVE: round(100 * above, 2)}

@@ -9,7 +9,7 @@ than 80 % of the retained ones gets the confidence that 80 % of the held-out sam
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.data import Loader, Split
+from qunlearn.data.draw import spread
 from qunlearn.methods.constants import (
     CLOSE,
     DRAWS,
@@ -25,9 +26,12 @@ from qunlearn.methods.constants import (
     MEMBERS,
     PRIOR,
     REST,
+    UNEVEN,
     UNKNOWN,
+    UNSEEN,
 )
-from qunlearn.metrics import margin
+from qunlearn.methods.schedule import Depth
+from qunlearn.metrics import entropy, ks_chance, ks_distance, margin
 from qunlearn.training.inference import TOGETHER, predict, scoring
 
 
@@ -37,73 +41,98 @@ class Target:
 
     Attributes:
         margins: The target log-odds of the true label, for each sample of the data set; -∞ in
-            class-wise forgetting, NaN for samples that are not forgotten.
+            class-wise forgetting, NaN for samples that have no target.
         unseen: How many unseen samples it was estimated from.
         variance: That of the network's confidence in such samples.
-        before: The network's confidence in each sample to be forgotten, in their order.
-        random: Whether the request is a random share, for which unseen samples are the right model.
+        entropy: The mean entropy of the predictions on such samples, of a network that learned
+            from what is retained alone.
     """
 
     margins: Tensor
     unseen: int
     variance: float
-    before: Tensor
-    random: bool
+    entropy: float
 
     @property
     def confidences(self) -> Tensor:
         """The same as probabilities."""
         return self.margins.sigmoid()
 
-    def distance(self, forget: Tensor) -> float:
-        """The mean distance of the samples at these places above their targets.
 
-        Without class-wise forgetting: such samples lose what they share, and fall by themselves.
-        """
-        targets = self.margins[forget]
-        above = (self.before - targets.sigmoid())[targets > -torch.inf]
-        return float(above.mean()) if len(above) else 0.0
+@dataclass(frozen=True)
+class Ranking:
+    """Where each sample to forget stands among the retained ones, by its difficulty.
+
+    Attributes:
+        overall: The share of retained samples that are harder.
+        in_class: The same among those of its own class.
+        members: How many of its own class it was ranked among.
+    """
+
+    overall: Tensor
+    in_class: Tensor
+    members: Tensor
 
 
-def find_target(model: nn.Module, split: Split, unseen: Tensor, seed: int) -> Target:
-    """Estimate the log-odds that a network which never saw the forget samples would give them.
+class Estimate:
+    """Estimates the target from a network's predictions on unseen samples.
+
+    The ranks are taken once, from the network that remembers. The target itself can be estimated
+    again, from a network that has changed meanwhile.
 
     Args:
         model: The network before it forgets.
         split: Says what is to be forgotten.
-        unseen: Where samples are that the network was not trained on.
-        seed: Of the augmented versions.
+        unseen: Places of samples that the network was not trained on.
+        seed: Seed of the augmented versions.
     """
-    labels = split.data.labels
-    members = split.retain[torch.arange(0, len(split.retain), -(-len(split.retain) // MEMBERS))]
+
+    def __init__(self, model: nn.Module, split: Split, unseen: Tensor, seed: int):
+        self.split, self.unseen = split, spread(unseen, UNSEEN)
+        self.ranking = _rank(model, split, seed)
+        self.retained = len(split.retain) / (len(split.retain) + len(split.forget))
+
+    def target(self, model: nn.Module) -> Target:
+        """The target by what the network makes of unseen samples now."""
+        split, ranking, labels = self.split, self.ranking, self.split.data.labels
+        logits = predict(model, split.data, self.unseen)
+        reference = margin(logits, labels[self.unseen])
+        over_all = torch.quantile(with_less_data(reference, self.retained), ranking.overall)
+        margins = torch.full((len(labels),), torch.nan)
+        retained_classes = set(labels[split.retain].tolist())
+        for label, rows in _by_class(labels, split.forget):
+            if label not in retained_classes:
+                margins[split.forget[rows]] = -torch.inf
+                continue
+            in_class, count = over_all[rows], torch.zeros(len(rows))
+            of_class = reference[labels[self.unseen] == label]
+            if len(of_class):
+                expected = with_less_data(of_class, self.retained)
+                in_class = torch.quantile(expected, ranking.in_class[rows])
+                count = ranking.members[rows].clamp(max=len(of_class))
+            weight = count / (count + PRIOR)
+            margins[split.forget[rows]] = weight * in_class + (1 - weight) * over_all[rows]
+        variance = float(reference.sigmoid().var(correction=0))
+        return Target(
+            margins,
+            len(self.unseen),
+            (len(self.unseen) * variance + UNKNOWN / 4) / (len(self.unseen) + UNKNOWN),
+            float(entropy(logits).mean()) * self.retained**-LEARNING,
+        )
+
+
+def _rank(model: nn.Module, split: Split, seed: int) -> Ranking:
+    """Rank the samples to forget among some of the retained ones."""
+    labels, members = split.data.labels, spread(split.retain, MEMBERS)
     difficulty = difficulties(model, split, torch.cat([members, split.forget]), seed)
-    reference = torch.full((len(labels),), torch.nan)
-    reference[unseen] = margin(predict(model, split.data, unseen), labels[unseen])
-    margins = torch.full((len(labels),), torch.nan)
-    retained = len(split.retain) / (len(split.retain) + len(split.forget))
-    over_all = quantile_map(
-        difficulty[split.forget], difficulty[members], with_less_data(reference[unseen], retained)
-    )
-    classes = set(labels[split.retain].tolist())
+    overall = rank(difficulty[split.forget], difficulty[members])
+    in_class, count = overall.clone(), torch.zeros(len(split.forget))
     for label, rows in _by_class(labels, split.forget):
-        class_members, class_unseen = (part[labels[part] == label] for part in (members, unseen))
-        if label not in classes:
-            margins[split.forget[rows]] = -torch.inf
-            continue
-        count = min(len(class_members), len(class_unseen))
-        in_class = over_all[rows]
-        if count:
-            expected = with_less_data(reference[class_unseen], retained)
-            in_class = quantile_map(
-                difficulty[split.forget[rows]], difficulty[class_members], expected
-            )
-        weight = count / (count + PRIOR)
-        margins[split.forget[rows]] = weight * in_class + (1 - weight) * over_all[rows]
-    spread = float(reference[unseen].sigmoid().var(correction=0))
-    variance = (len(unseen) * spread + UNKNOWN / 4) / (len(unseen) + UNKNOWN)
-    before = margin(predict(model, split.data, split.forget), labels[split.forget]).sigmoid()
-    random = split.requests[-1].kind == "random"
-    return Target(margins, len(unseen), variance, before, random)
+        of_class = members[labels[members] == label]
+        count[rows] = len(of_class)
+        if len(of_class):
+            in_class[rows] = rank(difficulty[split.forget[rows]], difficulty[of_class])
+    return Ranking(overall, in_class, count)
 
 
 def difficulties(model: nn.Module, split: Split, index: Tensor, seed: int) -> Tensor:
@@ -144,13 +173,16 @@ def _by_class(labels: Tensor, index: Tensor) -> Iterator[tuple[int, Tensor]]:
         yield label, (labels[index] == label).nonzero().squeeze(1)
 
 
-def quantile_map(values: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """For each value, the quantile of `target` that the value is in `source`."""
-    ordered = source.sort().values
+def rank(values: Tensor, others: Tensor) -> Tensor:
+    """The share of `others` below each value; ties count by half.
+
+    >>> rank(torch.tensor([0.0, 2.0]), torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    tensor([0.0000, 0.3750])
+    """
+    ordered = others.sort().values
     below = torch.searchsorted(ordered, values, right=False)
     upto = torch.searchsorted(ordered, values, right=True)
-    share = (below + upto) / (2 * len(ordered))
-    return torch.quantile(target, share.clamp(0, 1).to(target))
+    return ((below + upto) / (2 * len(ordered))).clamp(0, 1).to(values)
 
 
 @dataclass(frozen=True)
@@ -168,8 +200,11 @@ class WrongTargets:
     reached: float
 
 
-State = Literal["reached", "short", "too far", "little", "open"]
-"""Whether a target was reached; see `state_of`."""
+State = Literal["reached", "short", "too far", "uneven", "little", "open"]
+"""Whether a target was reached; see `Calibration.state`."""
+
+Wait = Literal["target", "retained"]
+"""What steps are added for beyond the plan."""
 
 
 @dataclass(frozen=True)
@@ -186,12 +221,18 @@ class Calibration:
         unseen: How many unseen samples the target was estimated from.
         random: Whether the request is a random share, for which unseen samples are the right model.
         class_wise: Whether the request is for whole classes, and nothing else.
-        epochs: How many epochs it took; 0 if that is not known.
-        reached_in_epoch: In which epoch the samples were at or below target for the first time.
-        logit_scale: What all logits were multiplied by, to restore the temperature.
+        distance: The Kolmogorov-Smirnov distance between the confidences on the forgotten samples
+            and their targets, from 0 to 1; None if that is not known, or in class-wise forgetting.
+        distance_before: The same before forgetting.
+        distance_chance: The distance that chance may explain (95 %).
+        depth: "deep" or "shallow"; None if that is not known.
+        steps: How many steps it took; 0 if that is not known.
         lr: The learning rate; None if that is not known.
-        lowered: Settings that were given, and are below the method's own choice.
-        raised: Settings that were given, and are above the method's own choice.
+        waited_for: What steps were added for beyond the plan, in order.
+        retained_before: The accuracy on a sample of the retained samples before forgetting.
+        retained_after: The same after it.
+        logit_scale: What all logits were multiplied by, to restore the temperature.
+        limited: Whether fewer steps were allowed than the method would have taken.
         wrong: The samples whose target is a wrong prediction, if there are any.
     """
 
@@ -203,23 +244,34 @@ class Calibration:
     unseen: int
     random: bool
     class_wise: bool = False
-    epochs: int = 0
-    reached_in_epoch: int | None = None
-    logit_scale: float = 1.0
+    distance: float | None = None
+    distance_before: float | None = None
+    distance_chance: float = 0.0
+    depth: Depth | None = None
+    steps: int = 0
     lr: float | None = None
-    lowered: tuple[str, ...] = ()
-    raised: tuple[str, ...] = ()
+    waited_for: tuple[Wait, ...] = ()
+    retained_before: float | None = None
+    retained_after: float | None = None
+    logit_scale: float = 1.0
+    limited: bool = False
     wrong: WrongTargets | None = None
 
     @property
     def state(self) -> State:
-        """Whether the target was reached."""
-        return state_of(self.target, self.reached, self.before, self.chance, self.samples)
+        """Whether the target was reached: the mean first, then the distribution.
+
+        "uneven": the mean is at its target, but the distribution is not.
+        """
+        state = state_of(self.target, self.reached, self.before, self.chance, self.samples)
+        if state == "reached" and (self.distance or 0) > max(UNEVEN, self.distance_chance):
+            return "uneven"
+        return state
 
     @property
     def met(self) -> bool:
         """Whether nothing speaks against it."""
-        return self.state not in ("short", "too far")
+        return self.state not in ("short", "too far", "uneven")
 
 
 def state_of(target: float, reached: float, before: float, chance: float, samples: int) -> State:
@@ -247,45 +299,33 @@ def state_of(target: float, reached: float, before: float, chance: float, sample
     return "open" if below > FAR else "reached"
 
 
-def reached_in(course: Sequence[float]) -> int | None:
-    """In which epoch the samples were at or below their targets for the first time, if ever.
-
-    >>> reached_in([30.0, 1.5, 4.0]), reached_in([30.0, 9.0])
-    (2, None)
-    """
-    return next((i for i, above in enumerate(course, 1) if above <= CLOSE), None)
-
-
-def calibration_of(
-    target: Target, split: Split, now: Tensor, course: Sequence[float], logit_scale: float
-) -> Calibration:
+def calibration_of(target: Target, split: Split, before: Tensor, now: Tensor) -> Calibration:
     """What was aimed at and what was reached.
 
     Args:
         target: The target.
         split: What was to be forgotten.
-        now: The log-odds of the true label of the forgotten samples now.
-        course: By how many points they were above their targets in each epoch.
-        logit_scale: What the logits were multiplied by in the end.
+        before: The log-odds of the true label of the forgotten samples before forgetting.
+        now: The same after it.
     """
     margins = target.margins[split.forget]
-    wanted, confidence = margins.sigmoid(), now.sigmoid()
-    few = 1 / len(confidence) + 1 / target.unseen
+    few = 1 / len(now) + 1 / target.unseen
+    has_reference = margins > -torch.inf
     # In class-wise forgetting it is certain what is to be left.
-    uncertain = float((margins > -torch.inf).double().mean())
-    wrong = (margins < 0) & margins.isfinite()
+    uncertain = float(has_reference.double().mean())
+    wrong = (margins < 0) & has_reference
     return Calibration(
-        target=100 * float(wanted.mean()),
-        reached=100 * float(confidence.mean()),
-        before=100 * float(target.before.mean()),
+        target=100 * float(margins.sigmoid().mean()),
+        reached=100 * float(now.sigmoid().mean()),
+        before=100 * float(before.sigmoid().mean()),
         chance=196 * math.sqrt(uncertain * target.variance * few),
-        samples=len(confidence),
+        samples=len(now),
         unseen=target.unseen,
-        random=target.random,
+        random=split.requests[-1].kind == "random",
         class_wise=not uncertain,
-        epochs=len(course),
-        reached_in_epoch=reached_in(course),
-        logit_scale=logit_scale,
+        distance=ks_distance(now, margins) if uncertain == 1 else None,
+        distance_before=ks_distance(before, margins) if uncertain == 1 else None,
+        distance_chance=ks_chance(len(now), target.unseen),
         wrong=WrongTargets(int(wrong.sum()), float(margins[wrong].mean()), float(now[wrong].mean()))
         if wrong.any()
         else None,

@@ -13,7 +13,7 @@ FIRST = "the first network"
 AGAIN = "the second network; CIFAR-100"
 DIGITS = "the first network; noisy digits"
 HUNDRED = "CIFAR-100"
-TEN = "six requests of ten samples, CIFAR-10; noisy digits"
+THIRD = "a network trained once more, CIFAR-10"
 CHOSEN = "no search on record"
 
 
@@ -36,10 +36,13 @@ class Constant(NamedTuple):
 CONSTANTS = {
     # The target: what unseen samples look like.
     "DRAWS": Constant(
-        8, "versions", "augmented versions that a sample's difficulty is the mean of", CHOSEN
+        3, "versions", "augmented versions that a sample's difficulty is the mean of", CHOSEN
     ),
     "MEMBERS": Constant(
-        500, "samples", "retained samples that a forgotten one is ranked among, at most", CHOSEN
+        300, "samples", "retained samples that a forgotten one is ranked among, at most", CHOSEN
+    ),
+    "UNSEEN": Constant(
+        1000, "samples", "unseen samples that the target is estimated from, at most", CHOSEN
     ),
     "LEARNING": Constant(
         0.45,
@@ -72,21 +75,31 @@ CONSTANTS = {
     "RECENT": Constant(
         256, "samples", "most recently pushed samples that this mean is over, at most", DIGITS
     ),
-    # The schedule: how long, and in which steps.
-    "EPOCHS": Constant(5, "epochs", "passes over the retained samples, at least", FIRST),
-    "PER_SHARE": Constant(
-        30, "epochs", "passes for a request of everything; a smaller one takes its share", FIRST
+    "FORGET_BATCH": Constant(32, "samples", "forget samples in a step, at most", FIRST),
+    "EARLIER": Constant(
+        512, "samples", "samples of earlier requests that are kept down, at most", CHOSEN
     ),
-    "LR": Constant(0.01, "", "learning rate", FIRST),
-    "SMALL": Constant(
-        0.1, "share", "requests below this share have a learning rate in proportion", TEN
+    # The schedule: how many steps, and at which learning rate.
+    "DEEP_LR": Constant(0.05, "", "learning rate at depth deep", THIRD),
+    "DEEP_PUSHING": Constant(320, "steps", "steps in which forget batches are pushed", THIRD),
+    "DEEP_REPAIR": Constant(320, "steps", "steps on retained samples alone, afterwards", THIRD),
+    "DEEP_VISITS": Constant(11, "visits", "pushes of each sample in the first phase", THIRD),
+    "SHALLOW_LR": Constant(0.01, "", "learning rate at depth shallow", FIRST),
+    "SHALLOW_PUSHING": Constant(45, "steps", "steps in which forget batches are pushed", THIRD),
+    "SHALLOW_REPAIR": Constant(60, "steps", "steps on retained samples alone, afterwards", THIRD),
+    "SHALLOW_VISITS": Constant(3, "visits", "pushes of each sample in the first phase", THIRD),
+    "FEWEST_VISITS": Constant(
+        4, "visits", "pushes of each sample of a large request, whose phases grow for it", CHOSEN
     ),
-    "LEAST": Constant(0.3, "of LR", "the smallest learning rate", TEN),
-    "PUSHES": Constant(64, "batches", "forget batches in a run, at least", DIGITS),
-    "TURNS": Constant(
-        15, "visits", "visits to a sample in a run, at most, at learning rate LR", DIGITS
+    "PLAIN": Constant(0.6, "of the repair", "the last steps, without augmentation", THIRD),
+    "ROUND": Constant(64, "steps", "steps of a round, about", CHOSEN),
+    "WATCHED": Constant(
+        500, "samples", "retained samples whose accuracy is compared before and after", CHOSEN
     ),
-    "ONE_TURN": Constant(0.35, "probability", "distance that one visit per epoch covers", HUNDRED),
+    "RECOVERED": Constant(
+        1.0, "points", "fall of that accuracy that the repair is repeated for", CHOSEN
+    ),
+    "EXTENSIONS": Constant(1, "", "repetitions for a missed target or a fall, at most", CHOSEN),
     # The verdict.
     "CLOSE": Constant(
         2.0, "points", "distance from the target that always counts as reached", CHOSEN
@@ -95,6 +108,13 @@ CONSTANTS = {
     "FAR": Constant(
         10.0, "points", "distance below the target that chance may excuse, at most", CHOSEN
     ),
+    "UNEVEN": Constant(
+        0.1, "KS distance", "distance of the distributions that always counts as reached", CHOSEN
+    ),
+    # The relearning probe.
+    "PROBE_STEPS": Constant(200, "steps", "steps of fine-tuning, at most", CHOSEN),
+    "PROBE_PASSES": Constant(5, "epochs", "passes over the retained samples, at most", CHOSEN),
+    "PROBE_LR": Constant(0.05, "", "learning rate that it starts from", CHOSEN),
 }
 """Every constant that the method was tuned by."""
 
@@ -103,13 +123,24 @@ def _value(name: str) -> float:
     return CONSTANTS[name].value
 
 
-DRAWS, MEMBERS, FEWEST = (int(_value(name)) for name in ("DRAWS", "MEMBERS", "FEWEST"))
+def _count(name: str) -> int:
+    return int(_value(name))
+
+
+DRAWS, MEMBERS, UNSEEN = _count("DRAWS"), _count("MEMBERS"), _count("UNSEEN")
 LEARNING, PRIOR, UNKNOWN = _value("LEARNING"), _value("PRIOR"), _value("UNKNOWN")
+FEWEST, RECENT, EARLIER = _count("FEWEST"), _count("RECENT"), _count("EARLIER")
 PUSH, SLACK, WRONG, BELOW = (_value(name) for name in ("PUSH", "SLACK", "WRONG", "BELOW"))
-RECENT, EPOCHS, TURNS = (int(_value(name)) for name in ("RECENT", "EPOCHS", "TURNS"))
-PER_SHARE, LR, SMALL, LEAST = (_value(name) for name in ("PER_SHARE", "LR", "SMALL", "LEAST"))
-PUSHES, ONE_TURN = _value("PUSHES"), _value("ONE_TURN")
-CLOSE, REST, FAR = (_value(name) for name in ("CLOSE", "REST", "FAR"))
+FORGET_BATCH, FEWEST_VISITS = _count("FORGET_BATCH"), _count("FEWEST_VISITS")
+DEEP_LR, DEEP_PUSHING = _value("DEEP_LR"), _count("DEEP_PUSHING")
+DEEP_REPAIR, DEEP_VISITS = _count("DEEP_REPAIR"), _count("DEEP_VISITS")
+SHALLOW_LR, SHALLOW_PUSHING = _value("SHALLOW_LR"), _count("SHALLOW_PUSHING")
+SHALLOW_REPAIR, SHALLOW_VISITS = _count("SHALLOW_REPAIR"), _count("SHALLOW_VISITS")
+PLAIN, ROUND, WATCHED = _value("PLAIN"), _count("ROUND"), _count("WATCHED")
+RECOVERED, EXTENSIONS = _value("RECOVERED"), _count("EXTENSIONS")
+CLOSE, REST, FAR, UNEVEN = (_value(name) for name in ("CLOSE", "REST", "FAR", "UNEVEN"))
+PROBE_STEPS, PROBE_PASSES = _count("PROBE_STEPS"), _count("PROBE_PASSES")
+PROBE_LR = _value("PROBE_LR")
 
 
 def table() -> str:

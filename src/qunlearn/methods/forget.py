@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from qunlearn.data import Loader, Split
 from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.methods.base import Findings, Job, Method, MethodConfig, methods
 from qunlearn.methods.find import find_method
+from qunlearn.methods.relearn import relearn
 from qunlearn.store.files import Row
 from qunlearn.training.checkpoint import Checkpointer, fingerprint
-from qunlearn.training.config import ComputeConfig, OptimizerConfig
+from qunlearn.training.config import ComputeConfig, StepConfig
 from qunlearn.training.devices import make_fabric
 from qunlearn.training.made_on import made_on
 from qunlearn.training.train import check_fits
@@ -52,6 +53,7 @@ def forget(
     on_epoch: Callable[[Row], None] = lambda row: None,
     fabric: Fabric | None = None,
     checkpoint: Path | None = None,
+    probe: bool = True,
     **settings: Any,
 ) -> Forgotten:
     """Make a copy of a model forget what the split's last request names.
@@ -64,6 +66,7 @@ def forget(
         on_epoch: Gets a row of numbers after each epoch.
         fabric: Devices and precision; one processor or GPU in 32 bits by default.
         checkpoint: A file to keep the state in now and then; where it is there, go on from it.
+        probe: Whether to measure, on a copy, what fine-tuning on retained samples brings back.
         **settings: Those of the method, such as `epochs=5, alpha=0.5`.
 
     Example:
@@ -94,6 +97,7 @@ def forget(
         on_epoch=on_epoch,
         fabric=fabric,
         checkpoint=checkpoint,
+        probe=probe,
     )
 
 
@@ -107,6 +111,7 @@ def run_method(
     on_epoch: Callable[[Row], None] = lambda row: None,
     fabric: Fabric | None = None,
     checkpoint: Path | None = None,
+    probe: bool = True,
 ) -> Forgotten:
     """Make a copy of a model forget, by a method and settings that were resolved and checked."""
     model = copy.deepcopy(model)
@@ -139,9 +144,15 @@ def run_method(
             f"The method {chosen.name!r} failed: {type(error).__name__}: {error} (at the end in "
             f"{Path(at.filename).name}, line {at.lineno}); no model is kept."
         ) from error
+    seconds = job.clock.seconds
     config = config.model_copy(update=dict(findings.chosen))
     made_on[model] = split
-    return Forgotten(model.eval(), history, config, job.clock.seconds, findings)
+    if probe:
+        aimed = findings.calibration
+        target = aimed.target if aimed is not None else None
+        relearning = relearn(model, split, job.fabric, target=target, seed=config.seed)
+        findings = replace(findings, relearning=relearning)
+    return Forgotten(model.eval(), history, config, seconds, findings)
 
 
 def settings_of(method: Method, values: Mapping[str, object]) -> MethodConfig:
@@ -169,6 +180,6 @@ def check_request(model: nn.Module, split: Split, config: MethodConfig, processe
     if split.data.num_classes < 2:
         raise UserError("With a single class there is nothing to forget; use two or more.")
     config.check(split)
-    optimizer = config if isinstance(config, OptimizerConfig) else OptimizerConfig()
+    optimizer = config if isinstance(config, StepConfig) else StepConfig()
     check_fits(model, split.data, split.retain, optimizer, processes)
     Loader(split.data, split.forget, optimizer.batch_size, world=processes)

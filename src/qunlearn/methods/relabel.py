@@ -46,8 +46,7 @@ class Relabelled(Objective):
 
         def learn(index: Tensor, stream: str) -> CrossEntropy:
             loader = job.loader(index, config, stream)
-            tables = {"labels": self.labels, "weights": self.weights}
-            return CrossEntropy(job.fabric, model, loader, **tables)
+            return CrossEntropy(job.fabric, model, loader, labels=self.labels, weights=self.weights)
 
         if config.order == "mixed":
             self.streams = [learn(torch.cat([self.forget, self.retain]), "")]

@@ -1,8 +1,9 @@
 """The temperature of a network's predictions: forgetting raises it, and the last layer restores it.
 
-A push that makes some samples less sure makes all of them a little less so. A network that never
-saw the samples would not be: it is as sure of unseen samples as the one before, but for what it
-had less to learn from. All logits times one number is what is missing, and no decision changes.
+A push that lowers the confidence in some samples lowers it a little in all of them. In a network
+that never saw the samples it would not be lower: its confidence in unseen samples is that of the
+network before, but for what it had less to learn from. Multiplying all logits by one number
+restores it, and no prediction changes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.data import Split
-from qunlearn.methods.constants import LEARNING
 from qunlearn.metrics import entropy
 from qunlearn.quant import Quantizer
 from qunlearn.quant.layers import QUANTIZED
@@ -26,21 +26,11 @@ CLOSE = 1e-3
 """How exactly the logits must have grown by the factor, of their size."""
 
 
-def expected_entropy(model: nn.Module, split: Split, unseen: Tensor) -> float:
-    """The mean entropy on unseen samples of a network that learned from what is retained alone.
-
-    It is that of the network before it forgets, and grows with less data as errors do.
-    """
-    less = len(split.retain) / (len(split.retain) + len(split.forget))
-    logits = predict(model, split.data, unseen)
-    return float(entropy(logits).mean()) * float(less**-LEARNING)
-
-
 def rescale_temperature(model: nn.Module, split: Split, unseen: Tensor, wanted: float) -> float:
     """Multiply the logits by the factor that brings the entropy on unseen samples down to `wanted`.
 
     The last layer's weight, bias and grid grow by it: integer codes stay as they are. Nothing is
-    changed where the network is sure enough, where that layer is frozen, or where it turns out
+    changed where the entropy is low enough, where that layer is frozen, or where it turns out
     that something else makes the logits.
 
     Returns:

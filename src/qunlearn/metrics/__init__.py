@@ -6,6 +6,8 @@ from qunlearn.metrics.distribution import (
     agreement,
     entropy,
     jensen_shannon,
+    ks_chance,
+    ks_distance,
     modified_entropy,
     true_confidence,
 )
@@ -25,6 +27,8 @@ __all__ = [
     "entropy",
     "gaps",
     "jensen_shannon",
+    "ks_chance",
+    "ks_distance",
     "lira",
     "margin",
     "mean_interval",

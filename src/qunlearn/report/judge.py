@@ -10,6 +10,7 @@ from qunlearn.metrics.membership import weakest_attack
 from qunlearn.parts import part_name
 from qunlearn.report.alone import alone
 from qunlearn.report.beside import Beside, beside_retrain
+from qunlearn.report.relearning import judged_by_relearning
 from qunlearn.report.target import judged_by_target, target_words
 from qunlearn.report.verdict import HARM, Verdict
 from qunlearn.report.words import declared_words
@@ -37,6 +38,8 @@ def verdict_of(metrics: RunMetrics, method: str | None = None) -> Verdict:
     if target:
         reasons = (target_words(target), *verdict.reasons)
         verdict = replace(verdict, met=target.met and verdict.met, reasons=reasons)
+    if metrics.relearning is not None and method != "retrain":
+        verdict = judged_by_relearning(verdict, metrics.relearning, target)
     if method == "retrain" and metrics.reference is None:
         headline = "by construction: the network was trained anew, without these samples."
         return replace(verdict, level="yes", word="Yes", headline=headline, met=True)

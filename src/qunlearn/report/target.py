@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qunlearn.methods.calibration import Calibration
+from qunlearn.methods.constants import UNEVEN
 from qunlearn.report.html import counted
 from qunlearn.report.verdict import COARSE, Verdict
 
@@ -12,18 +13,29 @@ from qunlearn.report.verdict import COARSE, Verdict
 def target_words(found: Calibration) -> str:
     """Whether the target was reached, with the figures.
 
-    >>> print(target_words(Calibration(85.3, 86.0, 91.6, 1.1, 450, 5000, random=True, epochs=5,
-    ...                                reached_in_epoch=2, logit_scale=1.05)))
+    >>> print(target_words(Calibration(85.3, 86.0, 91.6, 1.1, 450, 5000, random=True,
+    ...                                distance=0.04, distance_before=0.35, distance_chance=0.05,
+    ...                                depth="deep", steps=640, logit_scale=1.05)))
     ... # doctest: +NORMALIZE_WHITESPACE
     Target reached. Mean confidence in the true label on the forgotten samples: 86.0 %, target
-    85.3 ± 1.1 % (estimated from 5,000 unseen samples), before forgetting 91.6 %. First at or below
-    target in epoch 2 of 5. Logits were rescaled by 1.05 to restore the original temperature; no
-    prediction changes.
+    85.3 ± 1.1 % (estimated from 5,000 unseen samples), before forgetting 91.6 %. Distance of the
+    distribution from its target (Kolmogorov-Smirnov): 0.04, before 0.35; up to 0.10 counts as
+    reached. Logits were rescaled by 1.05 to restore the original temperature; no prediction
+    changes.
     """
     words = [_lead(found), _figures(found)]
-    if found.reached_in_epoch and found.state != "little":
+    if found.distance is not None and found.distance_before is not None:
         words.append(
-            f"First at or below target in epoch {found.reached_in_epoch} of {found.epochs}."
+            f"Distance of the distribution from its target (Kolmogorov-Smirnov): "
+            f"{found.distance:.2f}, before {found.distance_before:.2f}; up to "
+            f"{max(UNEVEN, found.distance_chance):.2f} counts as reached."
+        )
+    for waited in dict.fromkeys(found.waited_for):
+        words.append(
+            "More steps than planned were needed until "
+            + {"target": "the target was reached.", "retained": "retained samples recovered."}[
+                waited
+            ]
         )
     if found.logit_scale > 1.02:
         words.append(
@@ -41,6 +53,8 @@ def _lead(found: Calibration) -> str:
         "reached": "Target reached.",
         "short": f"Target not reached: {above:.1f} points above it; {remedy}.",
         "too far": f"Target overshot: {-above:.1f} points below it; {remedy}.",
+        "uneven": "Target reached on average only: the distribution of confidences differs from "
+        f"its target; {remedy}.",
         "little": "There was little to forget.",
         "open": f"The sample is {-above:.1f} points below its target; a single sample cannot show "
         "whether that is too far.",
@@ -63,15 +77,12 @@ def _figures(found: Calibration) -> str:
 def _remedy(found: Calibration) -> str:
     """What to do if the target was missed."""
     if found.state == "too far":
-        if "lr" in found.raised or not found.lr:
-            return "leave lr out"
-        return f"try --set lr={found.lr / 2:g}"
-    if found.lowered:
-        return f"leave {' and '.join(found.lowered)} out"
-    # Samples that reached it and were lost again are so in any number of epochs.
-    if found.reached_in_epoch or not found.epochs:
-        return "use --method retrain"
-    return f"try --epochs {3 * found.epochs}"
+        return f"try --set lr={found.lr / 2:g}" if found.lr else "use --method retrain"
+    if found.limited:
+        return "allow more steps"
+    if found.depth == "shallow":
+        return "try --depth deep"
+    return "use --method retrain"
 
 
 def judged_by_target(verdict: Verdict, found: Calibration, *, outgrown: bool = False) -> Verdict:
@@ -103,6 +114,12 @@ def judged_by_target(verdict: Verdict, found: Calibration, *, outgrown: bool = F
         headline = (
             f"confidence on the forgotten samples is {-above:.1f} points below its target, which "
             f"can give them away; {remedy}."
+        )
+    elif found.state == "uneven":
+        level, word = "no", "Only on average"
+        headline = (
+            "the mean confidence on the forgotten samples is at its target, but its distribution "
+            f"is not, which can give them away; {remedy}."
         )
     elif found.class_wise:
         pass

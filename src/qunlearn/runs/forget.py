@@ -60,6 +60,7 @@ def _forget_into(fabric: Fabric, *, run: Run, plan: Plan, before: Scores) -> Non
         on_epoch=run.append_history if first else lambda row: None,
         fabric=fabric,
         checkpoint=run.checkpoint_path,
+        probe=not plan.config.skip_probe,
     )
     if first:
         started = time.perf_counter()
@@ -70,6 +71,8 @@ def _forget_into(fabric: Fabric, *, run: Run, plan: Plan, before: Scores) -> Non
         metrics = forgotten_metrics(scores, before, result.findings, plan.split)
         run.write_metrics(metrics.to_json())
         seconds = {"forgetting": result.seconds, "evaluation": time.perf_counter() - started}
+        if (probe := result.findings.relearning) is not None:
+            seconds["probe"] = probe.seconds
         run.finish(
             RunInfo(
                 {name: round(value, 3) for name, value in seconds.items()},

@@ -10,6 +10,7 @@ from qunlearn.data import Outcome, Split
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Findings
 from qunlearn.methods.calibration import Calibration
+from qunlearn.methods.relearn import Relearning
 from qunlearn.metrics import Scores
 from qunlearn.metrics.membership import REPORTED
 from qunlearn.store.run import METRICS, DeclaredCheck, Run
@@ -44,6 +45,7 @@ class RunMetrics(Scores):
         whole_classes: Whether nothing is retained of the classes that were to be forgotten.
         chosen: Settings that the method chose itself.
         calibration: The target that the method had, and what it reached.
+        relearning: What fine-tuning on retained samples brought back, on a copy.
         duplicates: Samples to forget that are retained under other ids too.
         request: What was retired and skipped of the request.
         declared: The name of a reference that was trained elsewhere, and what was checked about it.
@@ -53,6 +55,7 @@ class RunMetrics(Scores):
     whole_classes: bool = False
     chosen: Mapping[str, object] = field(default_factory=dict)
     calibration: Calibration | None = None
+    relearning: Relearning | None = None
     duplicates: Duplicates | None = None
     request: Outcome | None = None
     declared: Declared | None = None
@@ -66,7 +69,7 @@ class RunMetrics(Scores):
             written["whole_classes"] = True
         if self.chosen:
             written["chosen"] = dict(self.chosen)
-        for name in ("calibration", "duplicates", "request", "declared"):
+        for name in ("calibration", "relearning", "duplicates", "request", "declared"):
             if (value := getattr(self, name)) is not None:
                 written[name] = untyped(value)
         return written
@@ -144,6 +147,7 @@ def forgotten_metrics(
         whole_classes=split.whole_classes,
         chosen=findings.chosen,
         calibration=findings.calibration,
+        relearning=findings.relearning,
         duplicates=Duplicates(copies) if copies else None,
         request=split.outcome(),
     )

@@ -20,7 +20,7 @@ from qunlearn.runs.metrics import metrics_of
 from qunlearn.runs.model_file import Header, load
 from qunlearn.runs.origin import recorded
 from qunlearn.runs.provenance import TABLE, Provenance, asked_of
-from qunlearn.runs.recipe import check_start, inherited, recipe_of
+from qunlearn.runs.recipe import check_start, inherited, recipe_of, within_budget
 from qunlearn.runs.request import WAYS, ForgetConfig, RequestConfig
 from qunlearn.store.run import SPLIT, Run
 from qunlearn.training.devices import make_fabric
@@ -67,13 +67,17 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     config, origin = _located(config, out)
     method, recipe = find_method(config.method), recipe_of(origin)
     usual = inherited(recipe, method, config.start_from is not None)
-    settings = settings_of(method, usual | config.method_settings)
+    given = usual | config.method_settings
+    settings = settings_of(method, given)
     fabric = make_fabric(config)
     begun = _begun_request(config, out) if resume else None
     columns = begun is None and (config.where is not None or config.metadata is not None)
     known = data_config(origin, **config.changed)
     data, then = located(origin, known, config.data_path, columns=columns)
     split = asked(then, config) if begun is None else then.repeat(begun)
+    if config.budget is not None:
+        most = within_budget(config.budget, recipe, split)
+        settings = settings_of(method, {"steps": most, **given})
     digest = request_digest(split)
     if config.record.request not in (None, digest):
         raise UserError(
@@ -89,7 +93,7 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
         data=data,
         recipe=recipe,
     )
-    in_tables = dict.fromkeys(("epochs", "seed", "data_path", "metadata"))
+    in_tables = dict.fromkeys(("depth", "budget", "epochs", "seed", "data_path", "metadata"))
     record: dict[str, object] = config.model_copy(update={TABLE: None}).to_dict() | in_tables
     record |= {"settings": settings.to_dict(), TABLE: provenance.to_dict()}
     if split.requests[-1].ids:

@@ -10,7 +10,7 @@ from torch import nn
 
 from qunlearn.data import Split
 from qunlearn.errors import UserError
-from qunlearn.methods.base import Method, SgdConfig
+from qunlearn.methods.base import Method, SgdStepConfig
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, quantize
 from qunlearn.runs.model_file import Header, model_with, spec_of, tensors_of
@@ -43,12 +43,33 @@ def inherited(recipe: Recipe, method: Method, started: bool = False) -> dict[str
     where it is the whole: not if the network was adopted, or trained from another run's, unless
     Retrain is `started` likewise.
     """
-    if not issubclass(method.config, SgdConfig):
+    if not issubclass(method.config, SgdStepConfig):
         return {}
     names = set(method.config.inherits)
     if method.name == "retrain" and (recipe.from_scratch or (started and recipe.start)):
         names = set(OptimizerConfig.model_fields)
     return {name: recipe.training[name] for name in sorted(names & recipe.training.keys())}
+
+
+def retrain_steps(recipe: Recipe, split: Split) -> int | None:
+    """How many steps a Retrain of what is retained takes; None if that is not on record."""
+    if not recipe.from_scratch or not {"epochs", "batch_size"} <= recipe.training.keys():
+        return None
+    training = OptimizerConfig.parse(recipe.training)
+    return training.epochs * -(-len(split.retain) // training.batch_size)
+
+
+def within_budget(budget: float, recipe: Recipe, split: Split) -> int:
+    """The most steps: as many as are given, or a share of a Retrain's."""
+    if budget >= 1:
+        return int(budget)
+    whole = retrain_steps(recipe, split)
+    if whole is None:
+        raise UserError(
+            f"A budget of {budget:g} of a Retrain needs a network whose training is on record, and "
+            "this one was adopted or trained from another; give a number of steps."
+        )
+    return max(1, int(budget * whole))
 
 
 def builder(config: ForgetConfig, header: Header) -> Callable[[int], nn.Module]:

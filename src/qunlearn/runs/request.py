@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from qunlearn.methods.schedule import Depth
 from qunlearn.runs.data_config import MOVED
 from qunlearn.runs.provenance import TABLE, Provenance, separated
 from qunlearn.training.config import ComputeConfig, Config
@@ -144,11 +145,25 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
         description="With --method retrain, if the network was trained from another run's: the run "
         "in which that one was retrained.",
     )
+    depth: Depth | None = Field(
+        None,
+        description="Short for --set depth=...: deep, so that forgetting withstands fine-tuning, "
+        "or shallow, which takes fewer steps.",
+    )
+    budget: float | None = Field(
+        None,
+        gt=0,
+        description="The most that forgetting may cost: a share of a Retrain's steps below 1, as "
+        "0.05, or a number of steps.",
+    )
+    skip_probe: bool = Field(
+        False, description="Do not measure what fine-tuning on retained samples brings back."
+    )
     epochs: int | None = Field(None, description="Short for --set epochs=N, and wins over it.")
     seed: int | None = Field(None, description="Short for --set seed=N, and wins over it.")
 
     @property
     def method_settings(self) -> dict[str, object]:
         """The method's settings as given."""
-        short = {"epochs": self.epochs, "seed": self.seed}
+        short = {"depth": self.depth, "epochs": self.epochs, "seed": self.seed}
         return self.settings | {k: v for k, v in short.items() if v is not None}

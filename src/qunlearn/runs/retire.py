@@ -30,6 +30,7 @@ def retire_into(run: Run, origin: Run, model: nn.Module, split: Split, header: H
         before=then.before if outputs is None else scores_of(outputs, split),
         whole_classes=then.whole_classes,
         calibration=then.calibration,
+        relearning=then.relearning,
         duplicates=then.duplicates,
         request=split.outcome(),
     )

@@ -145,15 +145,13 @@ class ComputeConfig(Config):
     )
 
 
-class OptimizerConfig(Config):
-    """Stochastic gradient descent with momentum under a cosine schedule."""
+class StepConfig(Config):
+    """A step of stochastic gradient descent with momentum."""
 
     panel: ClassVar[str] = "Training"
 
-    epochs: Epochs = Field(182, description="How many times each sample is seen.")
     batch_size: int = Field(256, ge=1, description="The most samples in one step.")
     lr: LearningRate = Field(0.1, description="The learning rate that the cosine starts from.")
-    warmup: float = Field(0.0, ge=0, description="Epochs of linear warm-up before the cosine.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum.")
     weight_decay: float = Field(
         5e-4,
@@ -165,6 +163,13 @@ class OptimizerConfig(Config):
     seed: int = Field(
         0, ge=0, le=LARGEST_SEED, description="Seed of the weights, the order and the augmentation."
     )
+
+
+class OptimizerConfig(StepConfig):
+    """Stochastic gradient descent with momentum under a cosine schedule."""
+
+    epochs: Epochs = Field(182, description="How many times each sample is seen.")
+    warmup: float = Field(0.0, ge=0, description="Epochs of linear warm-up before the cosine.")
 
     @field_validator("warmup")
     @classmethod

@@ -62,6 +62,7 @@ class CrossEntropy(Objective):
         labels: Target labels instead of the true ones: one for each sample of the data set.
         weights: The weight of each sample of the data set, 1 by default; a negative weight is
             gradient ascent.
+        steps: Steps per epoch; by default as many as it takes to see every sample once.
     """
 
     def __init__(
@@ -72,14 +73,16 @@ class CrossEntropy(Objective):
         *,
         labels: Tensor | None = None,
         weights: Tensor | None = None,
+        steps: int | None = None,
     ):
         self.fabric, self.model, self.loader = fabric, model, loader
         self.labels, self.weights = labels, weights
-        self.steps = len(loader)
+        self.steps = steps or len(loader)
         self.layout = fastest_layout(model)
 
     def gradients(self, epoch: int, step: int) -> Scalars:
         """The gradient of the batch's mean loss."""
+        epoch, step = divmod(epoch * self.steps + step, len(self.loader))
         batch = self.loader.batch(epoch, step)
         images, true = to_device(self.fabric, batch, self.layout)
         targets = true if self.labels is None else self.labels[batch.index].to(true.device)

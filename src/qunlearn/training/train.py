@@ -17,7 +17,7 @@ from qunlearn.errors import UserError, unknown
 from qunlearn.quant import calibrate
 from qunlearn.store.files import Row
 from qunlearn.training.checkpoint import Checkpointer, fingerprint
-from qunlearn.training.config import ComputeConfig, OptimizerConfig
+from qunlearn.training.config import ComputeConfig, OptimizerConfig, StepConfig
 from qunlearn.training.devices import make_fabric
 from qunlearn.training.loop import optimize
 from qunlearn.training.made_on import made_on
@@ -77,7 +77,7 @@ def train(
 
 
 def check_fits(
-    model: nn.Module, data: ImageData, index: Tensor, config: OptimizerConfig, processes: int = 1
+    model: nn.Module, data: ImageData, index: Tensor, config: StepConfig, processes: int = 1
 ) -> None:
     """Raise unless the model can be trained on these samples; runs a copy on two of them."""
     smallest = Loader(data, index, config.batch_size, world=processes).smallest_share

@@ -1,0 +1,163 @@
+"""The relearning probe: what fine-tuning on retained samples brings back.
+
+Forgetting may be shallow: the samples look unseen, until somebody fine-tunes the network on what
+is retained, and they come back without having been shown once. The probe fine-tunes a copy, with
+unseen samples as the control.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from qunlearn.data import Loader, Split
+from qunlearn.data.draw import spread
+from qunlearn.methods.constants import (
+    CLOSE,
+    FEWEST,
+    PROBE_LR,
+    PROBE_PASSES,
+    PROBE_STEPS,
+    UNSEEN,
+)
+from qunlearn.metrics import accuracy, margin
+from qunlearn.training.config import OptimizerConfig
+from qunlearn.training.inference import predict
+from qunlearn.training.loop import optimize
+from qunlearn.training.objective import CrossEntropy
+
+
+@dataclass(frozen=True)
+class Relearning:
+    """What fine-tuning on retained samples did to the forgotten ones.
+
+    Confidences are means over samples, in the true label, in percent.
+
+    Attributes:
+        steps: How many steps of fine-tuning.
+        lr: The learning rate that they started from.
+        before: The confidence on the forgotten samples before fine-tuning.
+        after: The same after it.
+        unseen_before: The confidence on unseen samples before fine-tuning.
+        unseen_after: The same after it.
+        accuracy: The accuracy on the forgotten samples after fine-tuning, in percent.
+        chance: By how many points the two changes may differ by chance (95 %).
+        target: The confidence that forgetting aimed at, if it had a target.
+        seconds: How long the probe took.
+    """
+
+    steps: int
+    lr: float
+    before: float
+    after: float
+    unseen_before: float
+    unseen_after: float
+    accuracy: float
+    chance: float
+    target: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def returned(self) -> float:
+        """By how many points more than the unseen samples the forgotten ones have risen.
+
+        A rise up to their target does not count.
+
+        >>> Relearning(100, 0.05, 71.0, 80.0, 72.0, 73.0, 81.0, 3.0, target=72.0).returned
+        7.0
+        """
+        expected = max(self.before, self.before if self.target is None else self.target)
+        return self.after - expected - (self.unseen_after - self.unseen_before)
+
+    @property
+    def allowed(self) -> float:
+        """The difference up to which forgetting counts as deep."""
+        return max(CLOSE, self.chance)
+
+    @property
+    def deep(self) -> bool:
+        """Whether forgetting withstands fine-tuning."""
+        return self.returned <= self.allowed
+
+
+def relearn(
+    model: nn.Module,
+    split: Split,
+    fabric: Fabric,
+    *,
+    target: float | None = None,
+    batch_size: int = 64,
+    seed: int = 0,
+) -> Relearning | None:
+    """Fine-tune a copy of the model on retained samples, and measure what comes back.
+
+    Args:
+        model: A network that has forgotten; it is not changed.
+        split: What was forgotten, and what is retained.
+        fabric: The devices.
+        target: The mean confidence that forgetting aimed at, in percent.
+        batch_size: Retained samples in a step.
+        seed: Seed of the order and the augmentation.
+
+    Returns:
+        None if there are too few unseen samples to compare with.
+    """
+    started = time.perf_counter()
+    unseen = split.held_out if len(split.held_out) >= FEWEST else split.test
+    labels = split.data.labels
+    unseen = spread(unseen[torch.isin(labels[unseen], labels[split.retain])], UNSEEN)
+    if len(unseen) < FEWEST:
+        return None
+    copied = copy.deepcopy(model)
+    loader = Loader(
+        split.data,
+        split.retain,
+        batch_size,
+        seed=seed,
+        stream="relearn",
+        rank=fabric.global_rank,
+        world=fabric.world_size,
+    )
+    steps = min(PROBE_STEPS, PROBE_PASSES * len(loader))
+    parts = (split.forget, unseen)
+
+    def logits() -> list[Tensor]:
+        return [predict(copied, split.data, part) for part in parts]
+
+    def confidences(each: list[Tensor]) -> list[Tensor]:
+        return [margin(out, labels[part]).sigmoid() for out, part in zip(each, parts, strict=True)]
+
+    before = confidences(logits())
+    optimize(
+        fabric,
+        copied,
+        OptimizerConfig(epochs=1, lr=PROBE_LR, batch_size=batch_size, seed=seed),
+        lambda wrapped: CrossEntropy(fabric, wrapped, loader, steps=steps),
+        title="relearning probe",
+        values=split.data.images[0].numel(),
+    )
+    outputs = logits()
+    after = confidences(outputs)
+    variance = sum(
+        float((late - early).var(correction=0)) / len(late)
+        for early, late in zip(before, after, strict=True)
+    )
+    means = [[100 * float(part.mean()) for part in each] for each in (before, after)]
+    return Relearning(
+        steps=steps,
+        lr=PROBE_LR,
+        before=means[0][0],
+        after=means[1][0],
+        unseen_before=means[0][1],
+        unseen_after=means[1][1],
+        accuracy=accuracy(outputs[0], labels[split.forget]),
+        chance=196 * math.sqrt(variance),
+        target=target,
+        seconds=round(time.perf_counter() - started, 3),
+    )

@@ -1,0 +1,59 @@
+"""Whether forgetting is deep, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from qunlearn.methods.calibration import Calibration
+from qunlearn.methods.relearn import Relearning
+from qunlearn.report.verdict import Verdict
+
+
+def relearning_words(probe: Relearning) -> str:
+    """What the relearning probe found.
+
+    >>> print(relearning_words(Relearning(200, 0.05, 70.7, 74.8, 72.6, 69.6, 80.9, 3.5)))
+    ... # doctest: +NORMALIZE_WHITESPACE
+    Shallow: 200 steps of fine-tuning on retained samples bring forgotten ones back. Confidence in
+    the true label on the forgotten samples: 70.7 % before, 74.8 % after; on unseen samples: 72.6 %
+    before, 69.6 % after. That is 7.1 points of difference; up to 3.5 may be chance.
+    """
+    lead = (
+        f"Deep: {probe.steps} steps of fine-tuning on retained samples do not bring forgotten "
+        "ones back."
+        if probe.deep
+        else f"Shallow: {probe.steps} steps of fine-tuning on retained samples bring forgotten "
+        "ones back."
+    )
+    return (
+        f"{lead} Confidence in the true label on the forgotten samples: {probe.before:.1f} % "
+        f"before, {probe.after:.1f} % after; on unseen samples: {probe.unseen_before:.1f} % "
+        f"before, {probe.unseen_after:.1f} % after. That is {probe.returned:.1f} points of "
+        f"difference; up to {probe.allowed:.1f} may be chance."
+    )
+
+
+def judged_by_relearning(
+    verdict: Verdict, probe: Relearning, target: Calibration | None
+) -> Verdict:
+    """The verdict, with whether forgetting is deep.
+
+    Args:
+        verdict: By outputs alone.
+        probe: What fine-tuning brought back.
+        target: The target of a calibrated method; whoever chose a shallow one gets it.
+    """
+    verdict = replace(verdict, reasons=(*verdict.reasons, relearning_words(probe)))
+    if probe.deep or verdict.level not in ("yes", "mostly"):
+        return verdict
+    headline = (
+        "the model treats the forgotten samples like unseen ones, but fine-tuning on retained "
+        "samples brings them back"
+    )
+    if target is not None and target.depth == "shallow":
+        chosen = f"{headline}, as was chosen by --depth shallow."
+        return replace(verdict, level="mostly", word="On the surface", headline=chosen)
+    remedy = "use --method retrain" if target is not None and target.depth else "try calibrated"
+    return replace(
+        verdict, level="no", word="On the surface", headline=f"{headline}; {remedy}.", met=False
+    )
