@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,6 @@ from qunlearn.cli.main import main
 from qunlearn.data import Split, load_dataset
 from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.train import train_run
-from qunlearn.store.run import Run
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -54,11 +54,30 @@ def digits() -> Split:
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete run, not to be changed; made once for all workers."""
-    path = shared_folder(tmp_path_factory) / "original"
-    with FileLock(path.with_suffix(".lock")):
-        if not Run.is_complete(path):
-            train_run(TrainConfig.parse(SMALL), path)
-    return path
+    base = made_once(
+        tmp_path_factory,
+        "run",
+        lambda base: train_run(TrainConfig.parse(SMALL), base / "original"),
+    )
+    return base / "original"
+
+
+def made_once(
+    tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]
+) -> Path:
+    """A folder that `make` fills, once for all workers; not to be changed.
+
+    `name` must be another one for each caller.
+    """
+    base = shared_folder(tmp_path_factory) / name
+    done = base.with_name(f"{name}-done")
+    with FileLock(base.with_name(f"{name}-lock")):
+        if not done.exists():
+            shutil.rmtree(base, ignore_errors=True)  # a worker failed at it
+            base.mkdir()
+            make(base)
+            done.touch()
+    return base
 
 
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

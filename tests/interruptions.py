@@ -1,9 +1,9 @@
-"""Kills commands at given instants and goes on with them; run as a process of its own by tests.
+"""Kills commands at given instants and resumes them, in a process that tests fork.
 
-It loads everything once and forks a child for each command, so that a kill costs no start-up. It
-computes nothing itself, for which forking would not be safe.
+It has everything loaded and forks a child for each command, so that a kill costs no start-up. All
+compute with one thread, because several would not survive a fork.
 
-    python tests/interruptions.py FOLDER INSTANTS SEED COMMAND...
+    harness(FOLDER, INSTANTS, SEED, COMMAND)
 
 makes COMMAND whole in FOLDER/whole, and then INSTANTS times in FOLDER/0, FOLDER/1 and so on, killed
 at a random instant and resumed, again and again until it gets to its end. The word OUT stands for
@@ -15,6 +15,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import sklearn.svm  # noqa: F401
@@ -31,8 +32,7 @@ def run(words: list[str], kill_after: float | None = None) -> bool:
     """Run a command in a child; whether it got to its end, which must be a good one."""
     child = os.fork()
     if not child:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        main(words)
+        be(words)
     if kill_after is not None:
         ends = time.monotonic() + kill_after
         while time.monotonic() < ends:
@@ -42,6 +42,22 @@ def run(words: list[str], kill_after: float | None = None) -> bool:
             time.sleep(0.001)
         os.kill(child, signal.SIGKILL)
     return finished(words, os.waitpid(child, 0)[1])
+
+
+def be(words: list[str]) -> None:
+    """Be the command, in a child, and end as it does."""
+    code = 1
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        main(words)
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def finished(words: list[str], status: int) -> bool:
@@ -78,5 +94,21 @@ def harness(folder: Path, instants: int, seed: int, command: list[str]) -> None:
     print(f"{kills} of {instants} were killed")
 
 
-if __name__ == "__main__":
-    harness(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
+def alone(log: Path, folder: Path, instants: int, seed: int, command: list[str]) -> None:
+    """Be the harness, in a process that was forked for it, and end; `log` gets what is printed."""
+    code = 1
+    try:
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+        harness(folder, instants, seed, command)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -1,22 +1,23 @@
 """Runs that are killed at any instant and gone on with come out the same, bit for bit."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
+import os
 
+import interruptions
 import pytest
+from conftest import made_once
 
-HARNESS = Path(__file__).with_name("interruptions.py")
 TIMES = {"seconds", "elapsed", "runtime", "begun", "finished"}
 TIMES |= {"sha256"}  # the checksum of a table has its times in it
 
 
 def killed(folder, instants, command):
     """Make a command whole, and again with kills; the folders of both."""
-    words = [sys.executable, HARNESS, folder, str(instants), "7", *command]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=3000)
-    assert done.returncode == 0, done.stderr
+    child = os.fork()  # which has everything loaded
+    if not child:
+        interruptions.alone(folder / "log", folder, instants, 7, list(map(str, command)))
+    _, status = os.waitpid(child, 0)
+    assert status == 0, (folder / "log").read_text()
     return folder / "whole", [folder / str(i) for i in range(instants)]
 
 
@@ -42,9 +43,8 @@ FORGET = "forget {origin} --random 0.2 --epochs 3 --threads 1 --accept --out OUT
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("origin")
-    whole, _ = killed(folder, 0, TRAIN.split())
-    return whole
+    base = made_once(tmp_path_factory, "origin", lambda base: killed(base, 0, TRAIN.split()))
+    return base / "whole"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,7 @@ def test_a_killed_forgetting_goes_on_to_the_same_run(tmp_path, origin, method, i
 
 def test_a_killed_comparison_goes_on_to_the_same_table(tmp_path, origin, instants):
     command = f"compare {origin} --random 0.2 --methods ga,calibrated --seeds 2 --out OUT"
+    command += " --threads 1"
     whole, others = killed(tmp_path, instants, command.split())
     table = timeless(json.loads((whole / "table.json").read_text()))
     for other in others:

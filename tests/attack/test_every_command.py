@@ -18,6 +18,7 @@ import forked
 import numpy as np
 import pytest
 import quick_study
+from conftest import made_once
 from PIL import Image
 
 from qunlearn.data import manifest
@@ -121,7 +122,12 @@ PLANTS: list[Callable[[Path, Path], None]] = [
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> dict[str, Path]:
     """One folder of each kind, and what belongs to them."""
-    base = tmp_path_factory.mktemp("folders")
+    base = made_once(tmp_path_factory, "folders", lambda base: make_folders(base, run_folder))
+    return {kind: base / kind for kind in PLACES}
+
+
+def make_folders(base: Path, run_folder: Path) -> None:
+    """Fill a folder with them."""
     shutil.copytree(run_folder, base / "original")
     request = {"run": base / "original", "random": 0.1, "method": "ft", "epochs": 1, "threads": 1}
     forget_run(ForgetConfig.parse(request), base / "run")
@@ -141,8 +147,24 @@ def folders(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> dict[
     names = list(manifest.parse((base / "original" / "split.json").read_text()).train)[:9]
     (data / "ids.json").write_text(json.dumps(names))
     (data / "ids.csv").write_text("id,user\n" + "".join(f"{name},1\n" for name in names))
-    return {kind: base / kind for kind in PLACES}
 
+
+OPENED = {
+    "evaluate": {"metrics.json", "predictions.safetensors"},
+    "explain": {"history.jsonl"},
+    "audit": {"metrics.json", "history.jsonl", "predictions.safetensors"},
+    "forget": {"metrics.json", "history.jsonl", "predictions.safetensors"},
+    "train folder": {"train/a/0.png", "train/a", "train"},
+    "train npz": {"images.npz"},
+    "predict": {"model.onnx", "train/a/0.png", "train/a", "train"},
+    "evaluate onnx": {"model.onnx"},
+    "ids": {"ids.json"},
+    "metadata": {"ids.csv"},
+}
+"""The places, in a `run` or in `data`, that a command has business with; the others open all.
+
+Each of these is planted by itself. All others are planted at the same time.
+"""
 
 COMMANDS = {
     "original": ["evaluate", "describe", "check", "export", "forget", "resume train", "config"],
@@ -218,6 +240,37 @@ def cases() -> list[tuple[str, Callable[[Path, Path], None]]]:
     return [(kind, plant) for kind in COMMANDS for plant in PLANTS]
 
 
+def groups(kind: str, places: list[str]) -> dict[tuple[str, ...], list[str]]:
+    """Which places are planted together, and the commands that are then given.
+
+    Every command meets a plant in every place: in those that it opens one by one, so that no
+    refusal hides another one, and in the others together.
+    """
+    found: dict[tuple[str, ...], list[str]] = {(name,): [] for name in places}
+    for command in COMMANDS[kind]:
+        opened = OPENED.get(command) if kind in ("run", "data") else None
+        alone = [name for name in places if opened is None or name in opened]
+        others = [name for name in places if name not in alone]
+        outermost = tuple(n for n in others if not any(n.startswith(f"{o}/") for o in others))
+        for group in (*((name,) for name in alone), *([outermost] if others else [])):
+            found.setdefault(group, []).append(command)
+    return {group: commands for group, commands in found.items() if commands}
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_every_command_meets_every_plant(kind):
+    """Whatever is planted together; within a planted folder nothing else can be planted."""
+    met = [
+        (command, name)
+        for g, c in groups(kind, PLACES[kind]).items()
+        for command in c
+        for name in g
+    ]
+    for command in COMMANDS[kind]:
+        for place in PLACES[kind]:
+            assert any(c == command and (place + "/").startswith(n + "/") for c, n in met)
+
+
 @pytest.mark.parametrize(("kind", "plant"), cases(), ids=lambda v: getattr(v, "__name__", v))
 def test_nothing_leaves_the_folder(tmp_path, folders, kind, plant):
     places = PLACES[kind]
@@ -225,17 +278,18 @@ def test_nothing_leaves_the_folder(tmp_path, folders, kind, plant):
         places = [name for name in places if name.endswith(TEXTS)]
     if plant is code:
         places = ["beside"]
-    for number, name in enumerate(places):
+    for number, (names, commands) in enumerate(groups(kind, places).items()):
         base = tmp_path / str(number)
         base.mkdir()
         folder, outside = surroundings(base, folders, kind)
-        put(folder / name, outside, plant)
+        for name in names:
+            put(folder / name, outside, plant)
         before = digest(outside)
-        for command in COMMANDS[kind]:
+        for command in commands:
             new = base / f"new {command}"
             new.mkdir()
             outcome = forked.run(words(command, folder, new), folder, base / "log", SECONDS)
-            case = (kind, plant.__name__, name, command, outcome)
+            case = (kind, plant.__name__, names, command, outcome)
             assert outcome.code in (0, 1, 2, 3), case
             assert outcome.megabytes < MEGABYTES, case
             assert b"Traceback" not in outcome.printed, case

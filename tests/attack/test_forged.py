@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, flags
+from conftest import SMALL, flags, made_once
 from sealed import seal
 
 from qunlearn.children import at_a_time
@@ -22,10 +22,14 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture(scope="module")
 def forgotten(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has forgotten, not to be changed."""
-    path = tmp_path_factory.mktemp("forgotten") / "run"
     asked = {"run": run_folder, "random": 0.1, "method": "ft", "threads": 1}
-    forget_run(ForgetConfig.parse({**asked, "settings": {"epochs": 1}}), path)
-    return path
+    asked |= {"settings": {"epochs": 1}}
+    base = made_once(
+        tmp_path_factory,
+        "forgotten",
+        lambda base: forget_run(ForgetConfig.parse(asked), base / "run"),
+    )
+    return base / "run"
 
 
 METRICS: Sequence[object] = (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, flags
+from conftest import SMALL, flags, made_once
 from quick_study import config
 from surroundings import digest, folders_there
 
@@ -33,18 +33,22 @@ RESUME = ("--resume", "--out")
 @pytest.fixture(scope="module")
 def forgotten(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has forgotten, not to be changed."""
-    path = tmp_path_factory.mktemp("forgotten") / "run"
     asked = {"run": run_folder, "random": 0.1, "method": "ft", "threads": 1}
-    forget_run(ForgetConfig.parse({**asked, "settings": {"epochs": 1}}), path)
-    return path
+    asked |= {"settings": {"epochs": 1}}
+    base = made_once(
+        tmp_path_factory,
+        "forgotten",
+        lambda base: forget_run(ForgetConfig.parse(asked), base / "run"),
+    )
+    return base / "run"
 
 
 @pytest.fixture(scope="module")
 def compared(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A comparison, not to be changed."""
-    path = tmp_path_factory.mktemp("compared") / "table"
-    compare_run(config(run_folder, methods="ft", seeds=1, settings=SETTINGS), path)
-    return path
+    asked = config(run_folder, methods="ft", seeds=1, settings=SETTINGS)
+    base = made_once(tmp_path_factory, "compared", lambda base: compare_run(asked, base / "table"))
+    return base / "table"
 
 
 @pytest.fixture
@@ -137,10 +141,12 @@ def test_workers_follow_no_link_either(tmp_path: Path, victim: Path, run_folder:
 @pytest.fixture(scope="module")
 def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was begun and interrupted."""
-    path = tmp_path_factory.mktemp("unfinished") / "run"
-    train_run(TrainConfig.parse(QUICK), path)
-    (path / "run.json").unlink()
-    return path
+
+    def make(base: Path) -> None:
+        train_run(TrainConfig.parse(QUICK), base / "run")
+        (base / "run" / "run.json").unlink()
+
+    return made_once(tmp_path_factory, "unfinished", make) / "run"
 
 
 WRITTEN = [name for name in (*PARTS, CHECKPOINT, ".writing-0123456789abcdef") if name != "run.json"]

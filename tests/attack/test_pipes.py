@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, flags
+from conftest import SMALL, flags, made_once
 from surroundings import digest, in_time
 
 from qunlearn.errors import UserError
@@ -45,11 +45,13 @@ PLANTS = pytest.mark.parametrize("plant", [pipe, device, folder])
 @pytest.fixture(scope="module")
 def forgotten(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small run that has forgotten, not to be changed; beside it the one it comes from."""
-    path = tmp_path_factory.mktemp("runs")
-    train_run(TrainConfig.parse(QUICK), path / "original")
-    asked = {"run": path / "original", "random": 0.1, "method": "oeu", "threads": 1}
-    forget_run(ForgetConfig.parse({**asked, "settings": {"epochs": 1}}), path / "run")
-    return path / "run"
+
+    def make(base: Path) -> None:
+        train_run(TrainConfig.parse(QUICK), base / "original")
+        asked = {"run": base / "original", "random": 0.1, "method": "oeu", "threads": 1}
+        forget_run(ForgetConfig.parse({**asked, "settings": {"epochs": 1}}), base / "run")
+
+    return made_once(tmp_path_factory, "pipes", make) / "run"
 
 
 COMMANDS = {

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import SMALL
+from conftest import SMALL, made_once
 from torch import nn
 
 import qunlearn as qu
@@ -32,11 +32,13 @@ from qunlearn.store.run import AUDIT, Run
 @pytest.fixture(scope="module")
 def runs(run_folder, tmp_path_factory):
     """A run that has forgotten, and its Retrain."""
-    folder = tmp_path_factory.mktemp("audited")
-    for method in ("ft", "retrain"):
-        asked = {"run": run_folder, "random": 0.1, "method": method, "epochs": 1, "threads": 1}
-        forget_run(ForgetConfig.parse(asked), folder / method)
-    return folder
+
+    def make(folder):
+        for method in ("ft", "retrain"):
+            asked = {"run": run_folder, "random": 0.1, "method": method, "epochs": 1, "threads": 1}
+            forget_run(ForgetConfig.parse(asked), folder / method)
+
+    return made_once(tmp_path_factory, "audited", make)
 
 
 def small(quantizer="lsq+", bits=4):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from conftest import made_once
 from PIL import Image
 
 import qunlearn as qu
@@ -17,9 +18,12 @@ pytest.importorskip("onnxruntime")
 
 @pytest.fixture(scope="module")
 def file(run_folder, tmp_path_factory):
-    path = tmp_path_factory.mktemp("file") / "model.onnx"
-    export_run(run_folder, path, preprocess=True)
-    return path
+    base = made_once(
+        tmp_path_factory,
+        "predict",
+        lambda base: export_run(run_folder, base / "model.onnx", preprocess=True),
+    )
+    return base / "model.onnx"
 
 
 def test_images_get_the_networks_probabilities(qunlearn, file, run_folder, digits, tmp_path):

@@ -3,11 +3,12 @@
 import copy
 import dataclasses
 import shutil
+from pathlib import Path
 
 import plain_net
 import pytest
 import torch
-from conftest import SMALL
+from conftest import SMALL, made_once
 from methods.conftest import fresh
 
 from qunlearn.data import Split
@@ -89,7 +90,9 @@ def test_a_loss_that_becomes_nan_stops_with_a_sentence(asked):
 def first(run_folder, tmp_path_factory) -> Run:
     """A run that has forgotten a tenth."""
     config = {"run": run_folder, "random": 0.1, "method": "calibrated", "epochs": 1, "threads": 1}
-    return forget_run(ForgetConfig.parse(config), tmp_path_factory.mktemp("f") / "first")
+    asked = ForgetConfig.parse(config)
+    base = made_once(tmp_path_factory, "first", lambda base: forget_run(asked, base / "run"))
+    return Run.open(base / "run")
 
 
 def test_a_run_that_has_forgotten_says_so_in_its_manifest(first, run_folder):
@@ -190,7 +193,9 @@ def test_other_methods_in_two_processes(method, tmp_path_factory, plain_run):
 def plain_run(tmp_path_factory) -> Run:
     """A run without BatchNorm, in full precision: two processes can do just what one does."""
     settings = {**SMALL, "epochs": 1, "model": "plain_net:make", "quantizer": "none"}
-    return train_run(TrainConfig.parse(settings), tmp_path_factory.mktemp("plain") / "original")
+    config = TrainConfig.parse(settings)
+    base = made_once(tmp_path_factory, "plain", lambda base: train_run(config, base / "original"))
+    return Run.open(base / "original")
 
 
 @pytest.mark.parametrize("method", ["calibrated", "oeu"])
@@ -242,24 +247,26 @@ def retrain_of(run, **other):
 @pytest.fixture(scope="module")
 def from_twin(tmp_path_factory) -> dict[str, Run]:
     """A full-precision network and its Retrain; and a quantized one that was trained from it."""
-    home = tmp_path_factory.mktemp("twin")
+    home = made_once(tmp_path_factory, "twin", make_twins)
+    folders = ("twin", "retrain", "few bits", "adopted", "own retrain", "other retrain")
+    return {name: Run.open(home / name) for name in folders}
+
+
+def make_twins(home: Path) -> None:
+    """Fill a folder with them."""
     full = {**SMALL, "quantizer": "none", "lr": 0.03, "epochs": 6}
     twin = train_run(TrainConfig.parse(full), home / "twin")
     ask = {"run": twin.path, "random": 0.1, "method": "retrain", "threads": 1}
     start = {**SMALL, "epochs": 1, "lr": 0.004, "start_from": twin.path}
-    few = train_run(TrainConfig.parse(start), home / "few-bits")
+    few = train_run(TrainConfig.parse(start), home / "few bits")
     other = train_run(TrainConfig.parse({**full, "seed": 5}), home / "other")
     (home / "unseen.txt").write_text("\n".join(split_of(twin).data.ids[i] for i in range(20)))
     weights = {"weights": twin.model_path, "held_out": home / "unseen.txt"}
     told = {name: SMALL[name] for name in ("dataset", "subset", "width", "batch_size", "threads")}
-    return {
-        "twin": twin,
-        "retrain": forget_run(ForgetConfig.parse(ask), home / "retrain"),
-        "few bits": few,
-        "adopted": adopt_run(AdoptConfig.parse({**told, **weights}), home / "adopted"),
-        "own retrain": forget_run(retrain_of(few, epochs=1), home / "own-retrain"),
-        "other retrain": forget_run(retrain_of(other, epochs=1), home / "other-retrain"),
-    }
+    forget_run(ForgetConfig.parse(ask), home / "retrain")
+    adopt_run(AdoptConfig.parse({**told, **weights}), home / "adopted")
+    forget_run(retrain_of(few, epochs=1), home / "own retrain")
+    forget_run(retrain_of(other, epochs=1), home / "other retrain")
 
 
 def test_a_network_from_a_twin_is_retrained_from_the_twins_retrain(from_twin, tmp_path):

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from conftest import SMALL
+from conftest import SMALL, made_once
 from report.made_up import MODELS, RETRAIN, comparison, measured, table
 from sealed import seal
 
@@ -84,12 +84,14 @@ def read(page):
 @pytest.fixture(scope="session")
 def forgotten(run_folder, tmp_path_factory):
     """OEU's and Retrain's runs on the same request, not to be changed."""
-    base = tmp_path_factory.mktemp("forgotten")
-    for name in ("calibrated", "retrain"):
-        settings = {"epochs": 1, "batch_size": 60}
-        asked = {"run": run_folder, "random": 0.1, "method": name, "settings": settings}
-        forget_run(ForgetConfig.parse({**asked, "threads": 1}), base / name)
-    return base
+
+    def make(base):
+        for name in ("calibrated", "retrain"):
+            settings = {"epochs": 1, "batch_size": 60}
+            asked = {"run": run_folder, "random": 0.1, "method": name, "settings": settings}
+            forget_run(ForgetConfig.parse({**asked, "threads": 1}), base / name)
+
+    return made_once(tmp_path_factory, "page", make)
 
 
 @pytest.fixture

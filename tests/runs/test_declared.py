@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from conftest import made_once
 from safetensors.torch import save_file
 
 from qunlearn.data import load_dataset
@@ -35,7 +36,11 @@ WORDS = "was declared, not made here"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A network, what it forgot, and its owner's Retrains in few bits and in full precision."""
-    base = tmp_path_factory.mktemp("declared")
+    return made_once(tmp_path_factory, "declared", make)
+
+
+def make(base):
+    """Fill a folder with them."""
     # Labels by chance, so that whatever is right was memorised.
     rng = np.random.default_rng(0)
     images = load_dataset("digits").images[:400].numpy()
@@ -61,7 +66,6 @@ def made(tmp_path_factory):
     (base / "retained.txt").write_text("\n".join(ids))
     said = {"weights": base / "retrain.safetensors", "retrain_of": base / "forgotten"}
     adopt_run(AdoptConfig.parse({**said, "model": OWN, "threads": 1}), base / "declared")
-    return base
 
 
 def declare(made, out, **other):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL
+from conftest import SMALL, made_once
 from quick_study import QUICK, compare_run, config, untimed
 from sealed import seal
 
@@ -36,8 +37,15 @@ from qunlearn.study.workers import side_by_side
 
 @pytest.fixture(scope="module")
 def compared(run_folder, tmp_path_factory):
-    out = tmp_path_factory.mktemp("compare") / "table"
-    return out, compare_run(config(run_folder), out)
+    """A comparison and its table, made once for all workers; each has a copy that it may open."""
+
+    def make(base):
+        table = compare_run(config(run_folder), base / "table")
+        (base / "table.pickle").write_bytes(pickle.dumps(table))
+
+    base = made_once(tmp_path_factory, "compare", make)
+    copy = shutil.copytree(base / "table", tmp_path_factory.mktemp("compare") / "table")
+    return copy, pickle.loads((base / "table.pickle").read_bytes())
 
 
 def test_every_figure_is_the_cells_own(compared, run_folder):
