@@ -16,7 +16,8 @@ from qunlearn.report.html import counted
 from qunlearn.runs.explain import conflict_of
 from qunlearn.runs.metrics import metrics_of
 from qunlearn.runs.provenance import asked_of
-from qunlearn.store.run import Run, RunInfo
+from qunlearn.store.info import RunInfo
+from qunlearn.store.run import Run
 from qunlearn.store.weights import read_header
 
 

@@ -7,7 +7,7 @@ from itertools import islice
 from qunlearn.data import Outcome
 from qunlearn.parts import counted, part_name
 from qunlearn.runs.metrics import Declared, Duplicates, RunMetrics
-from qunlearn.store.run import DeclaredCheck, HeldOutCheck
+from qunlearn.store.info import DeclaredCheck, HeldOutCheck
 
 SHOWN = 5
 """How many duplicates are named."""
