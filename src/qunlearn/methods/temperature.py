@@ -1,8 +1,9 @@
 """The temperature of a network's predictions: forgetting raises it, and the last layer restores it.
 
-A push that makes some samples less sure makes all of them a little less so. A network that never
-saw the samples would not be: it is as sure of unseen samples as the one before, but for what it
-had less to learn from. All logits times one number is what is missing, and no decision changes.
+A push that lowers the confidence on some samples lowers it a little on all of them. A network that
+never saw the samples would not: it is as confident on unseen samples as the one before, but for
+what it had less to learn from. All logits times one number is what is missing, and no decision
+changes.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def rescale_temperature(model: nn.Module, split: Split, unseen: Tensor, wanted: 
     """Multiply the logits by the factor that brings the entropy on unseen samples down to `wanted`.
 
     The last layer's weight, bias and grid grow by it: integer codes stay as they are. Nothing is
-    changed where the network is sure enough, where that layer is frozen, or where it turns out
+    changed where the network is confident enough, where that layer is frozen, or where it turns out
     that something else makes the logits.
 
     Returns:
