@@ -68,6 +68,7 @@ def lira_names(table: Table) -> list[str]:
 def predictions_table(table: Table) -> TextTable:
     """How alike the predictions on the forgotten samples are to Retrain's."""
     names = lira_names(table)
+    relearned = any(row.relearned for row in table.rows)
     rows = []
     for row in table.rows:
         cells = [row.method, interval(row.entropy["forget"], 3)]
@@ -75,6 +76,9 @@ def predictions_table(table: Table) -> TextTable:
         cells += [f"{row.agreement['forget'][0]:.1f} %" if compared else ""]
         cells += [interval(row.divergence["forget"], 4) if compared else ""]
         cells += [interval(row.lira[name], 3) if row.lira else "" for name in names]
+        if relearned:
+            cells.append(interval(row.relearned) if row.relearned else "")
         rows.append(cells)
     head = ["on what was forgotten", "entropy", "as Retrain", "divergence"]
-    return TextTable([*head, *(f"LiRA {name}" for name in names)], rows)
+    head += [f"LiRA {name}" for name in names] + (["FA fine-tuned"] if relearned else [])
+    return TextTable(head, rows)
