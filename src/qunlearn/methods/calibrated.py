@@ -85,11 +85,14 @@ class CalibratedConfig(SgdStepConfig):
         """Raise if there are no such samples."""
         never_seen(split, self.unseen)
 
-    def most(self, split: Split) -> int | None:
-        """The most steps; None if they are not limited."""
-        epoch = -(-len(split.retain) // self.batch_size)
+    def schedule(self, samples: int, retained: int, *, limited: bool = True) -> Schedule:
+        """The steps for so many samples to push; with `limited`, no more than are allowed."""
+        epoch = -(-retained // self.batch_size)
         limits = (self.steps, None if self.epochs is None else self.epochs * epoch)
-        return min((limit for limit in limits if limit is not None), default=None)
+        given = [limit for limit in limits if limit is not None]
+        most = min(given) if given and limited else None
+        schedule = plan_steps(samples, self.depth, epoch, most)
+        return schedule if self.lr is None else replace(schedule, lr=self.lr)
 
 
 @method(
@@ -103,10 +106,9 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
     model, split = job.model.to(job.fabric.device), job.split
     forgetting = _Forgetting(job, config)
     before, retained_before = forgetting.measure()
-    planned = plan_steps(len(forgetting.pushed), config.depth)
-    most = config.most(split)
-    schedule = plan_steps(len(forgetting.pushed), config.depth, most)
-    schedule = replace(schedule, lr=config.lr or schedule.lr)
+    sizes = len(forgetting.pushed), len(split.retain)
+    planned, schedule = config.schedule(*sizes, limited=False), config.schedule(*sizes)
+    limited = schedule.steps < planned.steps
     steps, waits = 0, list[Wait]()
     while True:
         forgetting.run(schedule)
@@ -116,7 +118,7 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
         )
         after, retained_after = forgetting.measure()
         found = calibration_of(forgetting.estimate.target(model), split, before, after)
-        if most is not None or len(waits) == EXTENSIONS:
+        if limited or len(waits) == EXTENSIONS:
             break
         if retained_after < retained_before - RECOVERED:
             waits.append("retained")
@@ -126,13 +128,13 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
         else:
             break
     return Findings(
-        {"steps": steps, "lr": config.lr or planned.lr},
+        {"steps": steps, "lr": planned.lr},
         replace(
             found,
             depth=config.depth,
             steps=steps,
-            lr=config.lr or planned.lr,
-            limited=steps < planned.steps,
+            lr=planned.lr,
+            limited=limited,
             waited_for=tuple(waits),
             retained_before=retained_before,
             retained_after=retained_after,
@@ -298,7 +300,8 @@ class Push(Objective):
 
     def weights(self, odds: Tensor, index: Tensor) -> Tensor:
         """How hard each sample of a forget batch is pushed."""
-        target, requested = self.target.margins[index].to(odds), self.requested[index]
+        requested = self.requested[index]
+        target = (self.target.margins[index] - self.schedule.lower * requested).to(odds)
         above = (odds.sigmoid() - target.sigmoid()).cpu()
         self.recently = torch.cat([self.recently, above[requested]])[-self.recent :]
         fade = (1 + self.recently.mean() / BELOW).clamp(0, 1) if len(self.recently) else 1.0

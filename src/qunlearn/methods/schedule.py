@@ -13,18 +13,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qunlearn.methods.constants import (
+    DEEP_FLOOR,
+    DEEP_GROWTH,
+    DEEP_LOWER,
     DEEP_LR,
-    DEEP_PUSHING,
     DEEP_REPAIR,
     DEEP_VISITS,
-    FEWEST_VISITS,
     FORGET_BATCH,
+    LONGEST_REPAIR,
+    PASSES,
     PLAIN,
     ROUND,
+    SHALLOW_FLOOR,
+    SHALLOW_GROWTH,
     SHALLOW_LR,
-    SHALLOW_PUSHING,
     SHALLOW_REPAIR,
-    SHALLOW_VISITS,
 )
 
 Depth = Literal["deep", "shallow"]
@@ -40,6 +43,8 @@ class Schedule:
         pushes: How many of them push a forget batch.
         repair: Steps of the second phase.
         lr: The learning rate that the cosine over all steps starts from.
+        lower: By how much, in log-odds, samples are pushed below their targets. The repair lets
+            them rise again, as later fine-tuning would.
     """
 
     depth: Depth
@@ -47,6 +52,7 @@ class Schedule:
     pushes: int
     repair: int
     lr: float
+    lower: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -79,34 +85,37 @@ class Schedule:
         return number - 1 if number > step * self.pushes // self.pushing else None
 
 
-def plan_steps(samples: int, depth: Depth, most: int | None = None) -> Schedule:
+def plan_steps(samples: int, depth: Depth, epoch: int, most: int | None = None) -> Schedule:
     """The schedule for a request.
 
     Args:
         samples: How many samples are to be pushed.
         depth: Whether forgetting is to withstand fine-tuning.
+        epoch: Steps in which each retained sample is seen once; a small data set needs no more than
+            `PASSES` of these.
         most: The largest number of steps.
 
-    >>> plan_steps(10, "deep").steps == plan_steps(400, "deep").steps
-    True
-    >>> plan_steps(10_000, "deep").steps > plan_steps(1000, "deep").steps
-    True
-    >>> plan_steps(400, "deep", most=100).steps
-    100
+    >>> [plan_steps(samples, "shallow", 700).steps for samples in (10, 450, 4500)]
+    [42, 106, 413]
+    >>> [plan_steps(samples, "deep", 700).steps for samples in (10, 450, 4500)]
+    [610, 650, 1152]
+    >>> plan_steps(100, "deep", 15).steps, plan_steps(450, "deep", 700, most=100).steps
+    (150, 100)
     """
-    lr, visits, pushing, repair = {
-        "deep": (DEEP_LR, DEEP_VISITS, DEEP_PUSHING, DEEP_REPAIR),
-        "shallow": (SHALLOW_LR, SHALLOW_VISITS, SHALLOW_PUSHING, SHALLOW_REPAIR),
-    }[depth]
     batches = math.ceil(samples / FORGET_BATCH)
-    # At most one forget batch a step: a large request takes a longer phase, with fewer visits.
-    longer = max(1.0, FEWEST_VISITS * batches / pushing)
-    pushing, repair = math.ceil(pushing * longer), math.ceil(repair * longer)
-    steps = pushing + repair
-    if most is not None and steps > most:
-        pushing, steps = max(1, pushing * most // steps), most
+    if depth == "deep":
+        lr, lower = DEEP_LR, DEEP_LOWER
+        pushing = DEEP_FLOOR + DEEP_GROWTH * batches
+        pushes, repair = DEEP_VISITS * batches, max(DEEP_REPAIR, pushing)
+    else:
+        lr, lower = SHALLOW_LR, 0.0
+        pushing = pushes = SHALLOW_FLOOR + SHALLOW_GROWTH * batches
+        repair = min(math.ceil(SHALLOW_REPAIR * pushing), LONGEST_REPAIR)
+    planned = pushing + repair
+    steps = min(planned, PASSES * epoch, most or planned)
+    pushing = max(1, pushing * steps // planned)
     steps -= steps % _rounds(steps)
-    return Schedule(depth, pushing, min(pushing, visits * batches), steps - pushing, lr)
+    return Schedule(depth, pushing, min(pushing, pushes), steps - pushing, lr, lower)
 
 
 def _rounds(steps: int) -> int:
