@@ -1,7 +1,8 @@
-"""The default method: lower the confidence in each sample to its target, then repair the rest."""
+"""The default method: lower the confidence in each sample to its target, and repair the rest."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
 from qunlearn.data import Split
-from qunlearn.data.draw import shuffled, spread
+from qunlearn.data.draw import generator, shuffled, spread
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Findings, Job, SgdStepConfig, method
 from qunlearn.methods.calibration import Estimate, Target, Wait, calibration_of
@@ -122,9 +123,10 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
             break
         if retained_after < retained_before - RECOVERED:
             waits.append("retained")
-            schedule = replace(schedule, pushing=0, pushes=0, lr=schedule.lr / 2)
+            schedule = replace(schedule, pushing=0, pushes=0, noise=0.0, lr=schedule.lr / 2)
         elif found.state == "short":
             waits.append("target")
+            schedule = replace(schedule, noise=0.0)
         else:
             break
     return Findings(
@@ -168,6 +170,7 @@ class _Forgetting:
         replace(self.job, on_epoch=keep).optimize(
             OptimizerConfig(**{**step, "epochs": schedule.rounds, "lr": schedule.lr}),
             lambda model: Push(self.job, self.config, model, self.target, schedule, self.pushed),
+            prepare=lambda: perturb(self.job.model, schedule.noise, "noise", self.config.seed),
         )
 
     def measure(self) -> tuple[Tensor, float]:
@@ -216,6 +219,24 @@ def _with_earlier(margins: Tensor, model: nn.Module, split: Split) -> Tensor:
     rows, margins = kept_down(split), margins.clone()
     margins[rows] = margin(predict(model, split.data, rows), split.data.labels[rows])
     return margins
+
+
+@torch.no_grad()
+def perturb(model: nn.Module, noise: float, *key: int | str) -> None:
+    """Add Gaussian noise to the weights of all layers, and scale them back to their old spread.
+
+    Their spread stays, because the quantizers' scales fit it: `(w + noise * n) / √(1 + noise²)`,
+    with n as spread as w. Biases, BatchNorm and quantizers are left as they are.
+    """
+    if not noise:
+        return
+    draw = generator(*key)
+    for parameter in model.parameters():
+        if parameter.dim() < 2 or not parameter.requires_grad:
+            continue
+        drawn = torch.from_numpy(draw.standard_normal(parameter.shape, dtype="float32"))
+        scale = noise * parameter.std(correction=0)
+        parameter.add_(scale * drawn.to(parameter)).div_(math.sqrt(1 + noise**2))
 
 
 def urgency(odds: Tensor, target: Tensor) -> Tensor:

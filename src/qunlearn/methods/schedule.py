@@ -1,9 +1,10 @@
 """How many steps forgetting takes: planned from the size of the request, not of the data set.
 
-Forgetting has two phases. Steps of the first train on retained samples and push forget samples
-toward their targets; steps of the second, the repair, train on retained samples alone. The depth
-decides how high the learning rate is meanwhile. At a low one the network stays in the basin that it
-was trained into, and the samples come back as soon as somebody fine-tunes it (docs/calibration.md).
+Steps of the first phase train on retained samples and push forget samples toward their targets;
+steps of the second, the repair, train on retained samples alone. The depth decides whether the
+network leaves the basin that it was trained into: by noise on its weights, and by the learning
+rate. In the old basin the samples come back as soon as somebody fine-tunes the network
+(docs/calibration.md).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from qunlearn.methods.constants import (
     DEEP_GROWTH,
     DEEP_LOWER,
     DEEP_LR,
+    DEEP_NOISE,
     DEEP_REPAIR,
     DEEP_VISITS,
     FORGET_BATCH,
@@ -43,8 +45,9 @@ class Schedule:
         pushes: How many of them push a forget batch.
         repair: Steps of the second phase.
         lr: The learning rate that the cosine over all steps starts from.
-        lower: By how much, in log-odds, samples are pushed below their targets. The repair lets
-            them rise again, as later fine-tuning would.
+        noise: The noise on the weights before the first step; see `perturb`.
+        lower: How far below their targets samples are pushed, in log-odds: the repair lets them
+            rise again.
     """
 
     depth: Depth
@@ -52,6 +55,7 @@ class Schedule:
     pushes: int
     repair: int
     lr: float
+    noise: float = 0.0
     lower: float = 0.0
 
     @property
@@ -104,18 +108,19 @@ def plan_steps(samples: int, depth: Depth, epoch: int, most: int | None = None) 
     """
     batches = math.ceil(samples / FORGET_BATCH)
     if depth == "deep":
-        lr, lower = DEEP_LR, DEEP_LOWER
+        lr, noise, lower = DEEP_LR, DEEP_NOISE, DEEP_LOWER
         pushing = DEEP_FLOOR + DEEP_GROWTH * batches
         pushes, repair = DEEP_VISITS * batches, max(DEEP_REPAIR, pushing)
     else:
-        lr, lower = SHALLOW_LR, 0.0
+        lr, noise, lower = SHALLOW_LR, 0.0, 0.0
         pushing = pushes = SHALLOW_FLOOR + SHALLOW_GROWTH * batches
         repair = min(math.ceil(SHALLOW_REPAIR * pushing), LONGEST_REPAIR)
     planned = pushing + repair
     steps = min(planned, PASSES * epoch, most or planned)
     pushing = max(1, pushing * steps // planned)
     steps -= steps % _rounds(steps)
-    return Schedule(depth, pushing, min(pushing, pushes), steps - pushing, lr, lower)
+    pushes, repair = min(pushing, pushes), steps - pushing
+    return Schedule(depth, pushing, pushes, repair, lr, noise, lower)
 
 
 def _rounds(steps: int) -> int:
