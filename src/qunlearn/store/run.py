@@ -67,6 +67,12 @@ CHECKPOINT, AUDIT = "checkpoint.safetensors", "audit.json"
 PAGE, FIGURES = "report.html", "figures"
 FIGURE_NAME = re.compile(r"(gaps|runtime|(confidence|answers|sample|conflict)-.*|image)\.(svg|png)")
 """File names of figures."""
+PAPERS = ("forgetting.intoto.json", "forgetting.html", "commitment.json", "erased.json")
+"""The papers of a request: its signed record and page, its commitment, what was erased."""
+RECORDS = "records"
+"""The folder of earlier signed records."""
+ALSO = re.compile(r"proof-\d+\.json|.*\.onnx")
+"""Names of files that a run folder may hold, too: proofs for requesters, exported networks."""
 PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, CHECKSUMS, INFO)
 NEEDED = (CONFIG, SPLIT, MODEL, METRICS, INFO)
 OLDEST, FORMAT = 1, 2

@@ -1,0 +1,246 @@
+"""Erasing what a run has forgotten, everywhere in a folder.
+
+A plan is made first, and nothing is changed by that. Before the first change the plan is saved in
+the run's folder; each of its steps may be repeated. After a kill, the same command goes on with the
+saved plan, whatever else is asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from qunlearn.data import manifest, sources
+from qunlearn.data.sources.decode import cached_as, safe_name
+from qunlearn.dates import utc
+from qunlearn.errors import UserError
+from qunlearn.evidence.clean import ASKED, clean_run, new_tokens
+from qunlearn.evidence.commitment import commitment_of
+from qunlearn.evidence.erased import ERASED, ErasedRecord, Left
+from qunlearn.evidence.family import erasable, family
+from qunlearn.evidence.samples import check_data, drop_rows, sample_files
+from qunlearn.runs.data import data_config, place_of
+from qunlearn.store import study
+from qunlearn.store import toml as toml_file
+from qunlearn.store.cache import default_cache_dir, drop_cache
+from qunlearn.store.files import json_text, read_object, remove, write_json, write_text
+from qunlearn.store.lock import LOCK, check_unlocked, locked
+from qunlearn.store.place import FILE, kind_of, named
+from qunlearn.store.run import AUDIT, CHECKPOINT, INFO, PAGE, PAPERS, PARTS, RECORDS, Run
+from qunlearn.store.secret import write_secret
+from qunlearn.store.swap import delete_empty, delete_figures, delete_files
+from qunlearn.store.typed import typed, untyped
+
+PLAN = ".erase-plan.json"
+OURS = (INFO, *PARTS, CHECKPOINT, AUDIT, PAGE, "data.npz")
+"""What is deleted of a run; signed records stay, for the chain."""
+
+Action = Literal["rows", "file", "cache", "delete", "comparison", "clean"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: what is done, and to what."""
+
+    action: Action
+    path: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is to be erased.
+
+    Attributes:
+        within: The folder in which runs are searched.
+        tokens: The name that each sample gets instead of its id.
+        steps: What is done, in order.
+        left: What is not reached.
+        cascade: Runs that others may need, for which --cascade has to be given.
+    """
+
+    within: str
+    tokens: Mapping[str, str]
+    steps: tuple[Step, ...]
+    left: tuple[Left, ...]
+    cascade: tuple[str, ...] = ()
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """What is deleted, as people are told."""
+        rows = (("rows", "samples in "), ("cache", "decoded images of "), ("file", ""))
+        words = dict(rows)
+        shown = [
+            words.get(step.action, "") + self.short(step.path)
+            for step in self.steps
+            if step.action in ("delete", "rows", "cache")
+        ]
+        files = sum(step.action == "file" for step in self.steps)
+        return (*shown, *((f"{files:,} image files",) if files else ()))
+
+    @property
+    def cleaned(self) -> tuple[str, ...]:
+        """What is cleaned, as people are told."""
+        kinds = ("clean", "comparison")
+        return tuple(self.short(step.path) for step in self.steps if step.action in kinds)
+
+    def short(self, path: str) -> str:
+        """A path, relative to the folder that is searched where it is in there."""
+        try:
+            return str(Path(path).relative_to(self.within))
+        except ValueError:
+            return path
+
+
+def pending(path: Path) -> Plan | None:
+    """The plan that was begun in a run's folder and not finished; None if there is none."""
+    saved = path / PLAN
+    return typed(Plan, read_object(saved), saved) if kind_of(saved) == FILE else None
+
+
+def plan_erasing(path: Path, *, within: Path | None = None, data: Path | None = None) -> Plan:
+    """What is to be erased for a run; changes nothing.
+
+    Args:
+        path: A run that has forgotten.
+        within: The folder in which other runs are searched; by default the one it lies in.
+        data: An .npz file or a folder of images from which the samples are to be erased, too.
+    """
+    run, within = Run.open(path), within or path.absolute().parent
+    if not within.is_dir() or not path.resolve().is_relative_to(within.resolve()):
+        raise UserError(
+            f"The run {str(path)!r} is not in {str(within)!r}; name a folder above it with "
+            "--within."
+        )
+    within = within.resolve()
+    run = Run.open(path.resolve())
+    known = manifest.parse(run.split)
+    if not known.requests:
+        raise UserError(
+            f"The run {str(path)!r} has forgotten nothing, so that there is nothing to erase; name "
+            "one that `qunlearn forget` wrote."
+        )
+    tokens = new_tokens(erasable(known))
+    relatives = family(run, within) if tokens else []
+    for each in relatives:
+        check_unlocked(each.path)
+    steps = [] if data is None else _data_steps(data, frozenset(tokens))
+    steps += _cache_steps(run, data)
+    order: tuple[Action, ...] = ("delete", "comparison", "clean")
+    for action in order:
+        steps += [Step(action, str(each.path)) for each in relatives if each.role == action]
+    cascade = tuple(str(each.path.relative_to(within)) for each in relatives if each.cascade)
+    unread = [each.path for each in relatives if each.role == "unreadable"]
+    left = [*_left(run, data), *(Left("unreadable", str(p.relative_to(within))) for p in unread)]
+    left += _foreign(relatives_deleted=[e.path for e in relatives if e.role == "delete"])
+    if not tokens and data is None:
+        raise UserError(f"The samples that {str(path)!r} has forgotten are erased already.")
+    return Plan(str(within), tokens, tuple(steps), tuple(left), cascade)
+
+
+def _data_steps(data: Path, ids: frozenset[str]) -> list[Step]:
+    check_data(data)
+    if data.is_dir():
+        return [Step("file", str(path.absolute())) for path in sample_files(data, ids)]
+    return [Step("rows", str(data.absolute()))]
+
+
+def _cache_steps(run: Run, data: Path | None) -> list[Step]:
+    """The decoded images of the run's data, where they may be cached."""
+    config = place_of(run)
+    place = data or config.data_dir
+    if place is None and config.dataset not in sources:
+        place = Path(config.dataset)
+    if place is None:
+        return []
+    name = cached_as(safe_name(place.stem if place.suffix == ".npz" else place.name), place)
+    images = default_cache_dir() / "images"
+    return [Step("cache", str(images / name))] if [*images.glob(f"{name}*")] else []
+
+
+def _left(run: Run, data: Path | None) -> list[Left]:
+    config = data_config(run)
+    left = [Left("backups"), Left("exports"), Left("devices")]
+    if data is None:
+        embedded = config.data_dir is None and config.dataset in sources
+        place = str(config.data_dir or config.dataset)
+        left.append(Left("embedded" if embedded else "data", place))
+    if config.metadata is not None:
+        left.append(Left("metadata", str(config.metadata)))
+    return left
+
+
+def _foreign(relatives_deleted: list[Path]) -> list[Left]:
+    """Files that others put into folders which are to be deleted; they stay."""
+    ours = {*OURS, *PAPERS, RECORDS, "figures", LOCK}
+    return [
+        Left("foreign", str(entry))
+        for path in relatives_deleted
+        for entry in sorted(path.iterdir())
+        if entry.name not in ours and not entry.name.startswith(".")
+    ]
+
+
+def erase(path: Path, plan: Plan) -> ErasedRecord:
+    """Do what was planned, or go on with what was begun; may be repeated after a kill."""
+    path = path.resolve()
+    begun = pending(path)
+    plan = begun or plan
+    within = Path(plan.within)
+    with ExitStack() as stack:
+        stack.enter_context(named(within))
+        folders = [Path(s.path) for s in plan.steps if s.action in ("delete", "clean")]
+        for folder in dict.fromkeys((*folders, path)):
+            if folder.is_dir():
+                stack.enter_context(locked(folder))
+        if begun is None:
+            commitment_of(Run.open(path))
+            write_secret(path / PLAN, json_text(untyped(plan)).encode())
+        for step in plan.steps:
+            _do(step, plan)
+        done = ErasedRecord(
+            utc(time.time()), len(plan.tokens), plan.removed, plan.cleaned, plan.left
+        )
+        write_json(path / ERASED, untyped(done))
+        remove(path / PLAN)
+    for step in plan.steps:  # once their locks are gone
+        if step.action == "delete":
+            folder = Path(step.path)
+            while folder != within and folder.is_relative_to(within):
+                delete_empty(folder)
+                folder = folder.parent
+    return done
+
+
+def _do(step: Step, plan: Plan) -> None:
+    path, ids = Path(step.path), frozenset(plan.tokens)
+    if step.action == "rows":
+        drop_rows(path, ids)
+    elif step.action == "file":
+        remove(path)
+    elif step.action == "cache":
+        drop_cache(path.parent, path.name)
+        drop_cache(path.parent, f"{path.name}-subset")
+    elif step.action == "comparison":
+        _clean_comparison(path)
+    elif step.action == "clean":
+        clean_run(path, plan.tokens)
+    elif path.is_dir():
+        delete_files(path, list(OURS))
+        delete_figures(path)
+
+
+def _clean_comparison(path: Path) -> None:
+    """Remove what a comparison says of whose samples were forgotten; its figures stay."""
+    folder = study.StudyFolder(path)
+    config = {key: value for key, value in folder.config.items() if key not in ASKED}
+    write_text(path / study.CONFIG, toml_file.dumps(config))
+    if kind_of(path / study.TABLE) == FILE:
+        table = folder.table
+        if table.get("request") in ("where", "ids"):
+            folder.write_table({**table, "detail": {}})
+    remove(path / PAGE)
+    delete_figures(path)
