@@ -24,6 +24,8 @@ from qunlearn.evidence.erased import ERASED, ErasedRecord, Left
 from qunlearn.evidence.family import erasable, family
 from qunlearn.evidence.samples import check_data, drop_rows, sample_files
 from qunlearn.runs.data import data_config, place_of
+from qunlearn.runs.lines import RequestLine
+from qunlearn.runs.provenance import lines_of
 from qunlearn.store import study
 from qunlearn.store import toml as toml_file
 from qunlearn.store.cache import default_cache_dir, drop_cache
@@ -44,10 +46,11 @@ Action = Literal["rows", "file", "cache", "delete", "comparison", "clean"]
 
 @dataclass(frozen=True)
 class Step:
-    """One step: what is done, and to what."""
+    """One step: what is done, and to what; of a run that answered a request, a line stays."""
 
     action: Action
     path: str
+    answered: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,8 @@ def plan_erasing(path: Path, *, within: Path | None = None, data: Path | None = 
     steps += _cache_steps(run, data)
     order: tuple[Action, ...] = ("delete", "comparison", "clean")
     for action in order:
-        steps += [Step(action, str(each.path)) for each in relatives if each.role == action]
+        found = [each for each in relatives if each.role == action]
+        steps += [Step(action, str(each.path), each.answered) for each in found]
     cascade = tuple(str(each.path.relative_to(within)) for each in relatives if each.cascade)
     unread = [each.path for each in relatives if each.role == "unreadable"]
     left = [*_left(run, data), *(Left("unreadable", str(p.relative_to(within))) for p in unread)]
@@ -190,29 +194,42 @@ def erase(path: Path, plan: Plan) -> ErasedRecord:
     begun = pending(path)
     plan = begun or plan
     within = Path(plan.within)
-    with ExitStack() as stack:
-        stack.enter_context(named(within))
-        folders = [Path(s.path) for s in plan.steps if s.action in ("delete", "clean")]
-        for folder in dict.fromkeys((*folders, path)):
-            if folder.is_dir():
-                stack.enter_context(locked(folder))
+    with named(within), locked(path):
         if begun is None:
             commitment_of(Run.open(path))
             write_secret(path / PLAN, json_text(untyped(plan)).encode())
-        for step in plan.steps:
-            _do(step, plan)
-        done = ErasedRecord(
-            utc(time.time()), len(plan.tokens), plan.removed, plan.cleaned, plan.left
-        )
-        write_json(path / ERASED, untyped(done))
+        with ExitStack() as locks:
+            for folder in _folders(plan, "delete", "clean"):
+                if folder.is_dir() and folder != path:
+                    locks.enter_context(locked(folder))
+            for step in plan.steps:
+                _do(step, plan)
+        for folder in _folders(plan, "delete"):  # now that no lock is in them
+            _delete_emptied(folder, within)
+        done = _note(Run(path), plan)
         remove(path / PLAN)
-    for step in plan.steps:  # once their locks are gone
-        if step.action == "delete":
-            folder = Path(step.path)
-            while folder != within and folder.is_relative_to(within):
-                delete_empty(folder)
-                folder = folder.parent
     return done
+
+
+def _note(run: Run, plan: Plan) -> ErasedRecord:
+    """Put on record in a run's folder what was erased, and whose requests it answered."""
+    known = manifest.parse(run.split).requests[-1]
+    lines = lines_of(run) or (RequestLine(len(known.ids) + len(known.retired)),)
+    erased = (len(plan.tokens), plan.removed, plan.cleaned, plan.left)
+    done = ErasedRecord(utc(time.time()), *erased, lines, run.info.finished or "")
+    write_json(run.path / ERASED, untyped(done))
+    return done
+
+
+def _folders(plan: Plan, *actions: Action) -> list[Path]:
+    return [Path(step.path) for step in plan.steps if step.action in actions]
+
+
+def _delete_emptied(folder: Path, within: Path) -> None:
+    """Delete a folder, and those above it, as far as nothing is left in them."""
+    while folder != within and folder.is_relative_to(within):
+        delete_empty(folder)
+        folder = folder.parent
 
 
 def _do(step: Step, plan: Plan) -> None:
@@ -229,6 +246,8 @@ def _do(step: Step, plan: Plan) -> None:
     elif step.action == "clean":
         clean_run(path, plan.tokens)
     elif path.is_dir():
+        if step.answered and Run.is_complete(path) and kind_of(path / ERASED) is None:
+            _note(Run(path), plan)
         delete_files(path, list(OURS))
         delete_figures(path)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from qunlearn.runs.lines import RequestLine
 from qunlearn.store.files import read_object
 from qunlearn.store.typed import typed
 
@@ -40,6 +41,8 @@ class ErasedRecord:
         removed: What was deleted.
         cleaned: What was cleaned: only what speaks of the samples was removed from it.
         left: What may still hold the samples.
+        lines: The requests that the run answered.
+        forgotten: When its network had forgotten.
     """
 
     completed: str
@@ -47,6 +50,8 @@ class ErasedRecord:
     removed: tuple[str, ...]
     cleaned: tuple[str, ...]
     left: tuple[Left, ...]
+    lines: tuple[RequestLine, ...] = ()
+    forgotten: str = ""
 
 
 def erased_of(folder: Path) -> ErasedRecord | None:

@@ -31,11 +31,13 @@ class Relative:
         path: The folder.
         role: What has to become of it.
         cascade: Whether that would take something from others, and has to be asked for.
+        answered: Whether it answered an earlier request, which stays in the ledger.
     """
 
     path: Path
     role: Role
     cascade: bool = False
+    answered: bool = False
 
 
 def runs_in(folder: Path) -> Iterator[Path]:
@@ -78,9 +80,11 @@ def family(run: Run, within: Path) -> list[Relative]:
             continue
         gone = other.forgotten | other.retired
         knows = not Run.is_complete(path) or not shared(other, own) <= gone
-        above = digest in ancestors or (other.requests and is_before(other, own))
+        answered = bool(other.requests) and is_before(other, own)
+        above = answered or digest in ancestors
         cascade = not above if knows else is_before(own, other)
-        found.append(Relative(path, "delete" if knows else "clean", cascade))
+        role: Role = "delete" if knows else "clean"
+        found.append(Relative(path, role, cascade, answered and Run.is_complete(path)))
     touched = [each.path for each in found]
     for folder in compared:
         if any(path.is_relative_to(folder) for path in touched):

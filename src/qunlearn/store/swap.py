@@ -77,6 +77,8 @@ def delete_files(folder: Path, names: list[str], kept: Container[str] = ()) -> N
 
 
 def delete_empty(folder: Path) -> None:
-    """Delete a folder if nothing is in it."""
+    """Delete a folder if nothing is in it, but for what a killed writer left."""
+    with suppress(OSError), opened(folder) as handle:
+        sweep(handle)
     with suppress(OSError), opened(folder.parent) as parent:
         os.rmdir(folder.name, dir_fd=parent)
