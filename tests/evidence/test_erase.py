@@ -76,6 +76,9 @@ def traces(folder: Path, data, anna) -> dict[str, bytes]:
         found |= {f"id {name}": f'"{name}"'.encode(), f"hash {name}": mark.encode()}
         found |= {f"pixels {name}": pixels.tobytes(), f"png {name}": png.getvalue()[40:-12]}
     run = Run.open(folder / "runs" / "forgotten")
+    parts = json.loads(run.split)["parts"]
+    keyed = {name: mark for part in parts.values() for name, mark in part.items()}
+    found |= {f"keyed {name}": keyed[name].encode() for name in anna}
     for number, logits in enumerate(run.predictions["forget"]):
         found[f"scores {number}"] = logits.numpy().tobytes()
     return found
@@ -107,7 +110,7 @@ def test_nothing_of_the_samples_is_left_and_the_run_still_works(qunlearn, place,
     wanted = traces(folder, data, anna)
     assert qunlearn("report", "runs/forgotten", "--image")[0] == 0
     before = found_in(folder, wanted)
-    assert {"id", "hash", "pixels", "scores"} <= {what.split()[0] for what in before}
+    assert {"id", "keyed", "pixels", "scores"} == {what.split()[0] for what in before}
     code, out, err = qunlearn("erase", "runs/forgotten", "--dry-run", "--data", "people.npz")
     assert code == 0, err
     assert "original" in out
@@ -149,6 +152,9 @@ def listing(folder: Path) -> dict[str, bytes]:
             kept = {k: [i for i in v if not i.startswith("erased/")] for k, v in kept.items()}
             sizes = [[len(r["ids"]), len(r.get("retired", []))] for r in text["requests"]]
             files[str(path.relative_to(folder))] = json.dumps([kept, sizes]).encode()
+        elif path.name == "split.key":
+            kept = sorted(json.loads(path.read_text())["keys"].items())
+            files[str(path.relative_to(folder))] = json.dumps(kept).encode()
         elif path.name == "model.safetensors":
             files[str(path.relative_to(folder))] = path.read_bytes()[-2000:]
         else:

@@ -39,6 +39,7 @@ COMMANDS = {
     "keys": "Make a key pair that signs records.",
     "certify": "Write a signed record of what a run has forgotten.",
     "verify": "Check a signed record, and say what it proves.",
+    "ledger": "List every request to forget below a folder, and how far it is.",
     "check": "Check that a run is complete and unaltered, and name what is not.",
     "describe": "Show a run's layers, bits, scales and size.",
     "demo": "See it work on embedded data, in about a minute.",

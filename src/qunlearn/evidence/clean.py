@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from qunlearn.data import manifest
 from qunlearn.data.manifest import Manifest, Request
+from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.evidence.samples import drop_rows
-from qunlearn.runs.data import DATA
+from qunlearn.runs.data import DATA, data_config
 from qunlearn.runs.model_file import Header, tensors_of
 from qunlearn.runs.provenance import TABLE
 from qunlearn.store import toml
@@ -109,7 +110,9 @@ def _stage(run: Run, known: Manifest, tokens: Mapping[str, str]) -> None:
     if run.has_predictions:
         write_weights(stage / PREDICTIONS, kept, {"parts": list(kept)})
     if kind_of(run.path / DATA) == FILE:
-        drop_rows(run.path / DATA, frozenset(tokens), stage / DATA)
+        drop_rows(run.path / DATA, frozenset(tokens), stage / DATA, alias_of(run))
+    if (key := ManifestKey.read(run.path)) is not None:
+        key.without(tokens, known.names - tokens.keys()).write(stage)
     written = {name: sha256(stage / name) for name in (CONFIG, SPLIT, MODEL, METRICS)}
     if run.has_predictions:
         written[PREDICTIONS] = sha256(stage / PREDICTIONS)
@@ -121,6 +124,12 @@ def _stage(run: Run, known: Manifest, tokens: Mapping[str, str]) -> None:
     write_text(stage / INFO, info)
     proofs = [p.name for p in run.path.iterdir() if ALSO.fullmatch(p.name) and p.suffix == ".json"]
     set_ready(run.path, [PAGE, CHECKPOINT, *sorted(proofs)])
+
+
+def alias_of(run: Run) -> Callable[[str], str]:
+    """What a sample of the data is called in a run: its id, or its pseudonym."""
+    key = ManifestKey.read(run.path)
+    return key.alias if key is not None and data_config(run).pseudonymise else str
 
 
 def _parts(known: Manifest, tokens: Mapping[str, str]) -> set[str]:

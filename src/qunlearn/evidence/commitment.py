@@ -7,6 +7,7 @@ from pathlib import Path
 
 from qunlearn.data import manifest
 from qunlearn.errors import UserError
+from qunlearn.evidence.clean import alias_of
 from qunlearn.evidence.merkle import Commitment, Proof, commit, prove
 from qunlearn.store.files import json_text, read_object
 from qunlearn.store.run import Run
@@ -35,7 +36,7 @@ def write_proofs(run: Run, ids: Sequence[str]) -> dict[str, Path]:
     proofs = {}
     for name in ids:
         assert commitment is not None
-        proof = prove(commitment, name)
+        proof = prove(commitment, name) or prove(commitment, alias_of(run)(name))
         if proof is None:
             raise UserError(
                 f"The id {name!r} is not in the request, so that there is no proof for it; check "

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from qunlearn.data import manifest, sources
+from qunlearn.data.manifest_key import destroy_shared
 from qunlearn.data.sources.decode import cached_as, safe_name
 from qunlearn.dates import utc
 from qunlearn.errors import UserError
-from qunlearn.evidence.clean import ASKED, clean_run, new_tokens
+from qunlearn.evidence.clean import ASKED, alias_of, clean_run, new_tokens
 from qunlearn.evidence.commitment import commitment_of
 from qunlearn.evidence.erased import ERASED, ErasedRecord, Left
 from qunlearn.evidence.family import erasable, family
@@ -32,16 +33,16 @@ from qunlearn.store.cache import default_cache_dir, drop_cache
 from qunlearn.store.files import json_text, read_object, remove, write_json, write_text
 from qunlearn.store.lock import LOCK, check_unlocked, locked
 from qunlearn.store.place import FILE, kind_of, named
-from qunlearn.store.run import AUDIT, CHECKPOINT, INFO, PAGE, PAPERS, PARTS, RECORDS, Run
+from qunlearn.store.run import AUDIT, CHECKPOINT, INFO, KEY, PAGE, PAPERS, PARTS, RECORDS, Run
 from qunlearn.store.secret import write_secret
 from qunlearn.store.swap import delete_empty, delete_figures, delete_files
 from qunlearn.store.typed import typed, untyped
 
 PLAN = ".erase-plan.json"
-OURS = (INFO, *PARTS, CHECKPOINT, AUDIT, PAGE, "data.npz")
+OURS = (INFO, *PARTS, CHECKPOINT, AUDIT, KEY, PAGE, "data.npz")
 """What is deleted of a run; signed records stay, for the chain."""
 
-Action = Literal["rows", "file", "cache", "delete", "comparison", "clean"]
+Action = Literal["key", "rows", "file", "cache", "delete", "comparison", "clean"]
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,9 @@ def plan_erasing(path: Path, *, within: Path | None = None, data: Path | None = 
     relatives = family(run, within) if tokens else []
     for each in relatives:
         check_unlocked(each.path)
-    steps = [] if data is None else _data_steps(data, frozenset(tokens))
+    steps = [] if data is None else _data_steps(data, frozenset(tokens), run)
+    if known.keyed:
+        steps.append(Step("key", known.dataset))
     steps += _cache_steps(run, data)
     order: tuple[Action, ...] = ("delete", "comparison", "clean")
     for action in order:
@@ -145,10 +148,11 @@ def plan_erasing(path: Path, *, within: Path | None = None, data: Path | None = 
     return Plan(str(within), tokens, tuple(steps), tuple(left), cascade)
 
 
-def _data_steps(data: Path, ids: frozenset[str]) -> list[Step]:
+def _data_steps(data: Path, ids: frozenset[str], run: Run) -> list[Step]:
     check_data(data)
     if data.is_dir():
-        return [Step("file", str(path.absolute())) for path in sample_files(data, ids)]
+        files = sample_files(data, ids, alias_of(run))
+        return [Step("file", str(path.absolute())) for path in files]
     return [Step("rows", str(data.absolute()))]
 
 
@@ -203,7 +207,7 @@ def erase(path: Path, plan: Plan) -> ErasedRecord:
                 if folder.is_dir() and folder != path:
                     locks.enter_context(locked(folder))
             for step in plan.steps:
-                _do(step, plan)
+                _do(step, plan, path)
         for folder in _folders(plan, "delete"):  # now that no lock is in them
             _delete_emptied(folder, within)
         done = _note(Run(path), plan)
@@ -232,10 +236,12 @@ def _delete_emptied(folder: Path, within: Path) -> None:
         folder = folder.parent
 
 
-def _do(step: Step, plan: Plan) -> None:
+def _do(step: Step, plan: Plan, home: Path) -> None:
     path, ids = Path(step.path), frozenset(plan.tokens)
     if step.action == "rows":
-        drop_rows(path, ids)
+        drop_rows(path, ids, alias=alias_of(Run(home)))
+    elif step.action == "key":
+        destroy_shared(step.path, ids, manifest.parse(Run(home).split).names - ids)
     elif step.action == "file":
         remove(path)
     elif step.action == "cache":

@@ -101,7 +101,10 @@ def shared(other: Manifest, own: Manifest) -> frozenset[str]:
     """The samples to erase that another manifest has, too: the same id with the same hash."""
     theirs = {**other.train, **other.held_out, **other.test}
     ours = {**own.train, **own.held_out, **own.test}
-    return frozenset(name for name in erasable(own) if theirs.get(name) == ours[name])
+    names = erasable(own) & theirs.keys()
+    if other.keyed != own.keyed:  # their hashes say nothing
+        return names
+    return frozenset(name for name in names if theirs[name] == ours[name])
 
 
 def holds(other: Manifest, own: Manifest) -> bool:

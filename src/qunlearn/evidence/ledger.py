@@ -1,4 +1,4 @@
-"""Every request to forget below a folder, and how far it is: read from the folders, kept nowhere."""
+"""Every request to forget below a folder, and how far it is; nothing is kept of it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ State = Literal["open", "forgotten", "erased", "certified", "resurfaced", "unrea
 ORDER: tuple[State, ...] = ("unreadable", "open", "forgotten", "erased", "certified", "resurfaced")
 UNMET: tuple[State, ...] = ("unreadable", "open", "forgotten", "resurfaced")
 """States in which a request is not met, and may become overdue."""
+
+
+Key = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+"""The samples that each request of a run names."""
 
 
 @dataclass(frozen=True)
@@ -89,35 +93,28 @@ class Answer:
 def _answers(folder: Path, came_back: Callable[[Run], Collection[int]]) -> Iterator[Answer]:
     """The runs that answer requests; of several for the same samples, the one that got furthest."""
     compared = list(comparisons_in(folder))
-    best: dict[tuple[Request, ...], Answer] = {}
-    back: set[tuple[Request, ...]] = set()
+    best: dict[Key, Answer] = {}
+    resurfaced: set[Key] = set()
     for path in runs_in(folder):
         if any(path.is_relative_to(each) for each in compared):
             continue
         try:
             answer, requests = _answer(path)
             if Run.is_complete(path):
-                back |= {requests[:number] for number in came_back(Run(path))}
+                resurfaced |= {_key(requests[:number]) for number in came_back(Run(path))}
         except UserError:
             yield Answer(path, (RequestLine(0),), "unreadable", "")
             continue
         key = _key(requests)
         if requests and (key not in best or _further(answer, best[key])):
             best[key] = answer
-    resurfaced = {_key(requests) for requests in back}
     for key, answer in best.items():
         yield replace(answer, state="resurfaced") if key in resurfaced else answer
 
 
-def _key(requests: tuple[Request, ...]) -> tuple[Request, ...]:
-    return tuple(replace(request, detail=_Frozen()) for request in requests)
-
-
-class _Frozen(dict[str, object]):
-    """No details: requests are the same if they name the same samples."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return 0
+def _key(requests: tuple[Request, ...]) -> Key:
+    """Requests are the same if they name the same samples."""
+    return tuple((request.ids, request.retired) for request in requests)
 
 
 def _answer(path: Path) -> tuple[Answer, tuple[Request, ...]]:
@@ -157,9 +154,7 @@ def _papers(folder: Path) -> Iterator[Answer]:
             yield Answer(path.parent, done.lines, state, done.forgotten[:10])
 
 
-def _entry(
-    line: RequestLine, answer: Answer, folder: Path, today: date, days: int | None
-) -> Entry:
+def _entry(line: RequestLine, answer: Answer, folder: Path, today: date, days: int | None) -> Entry:
     day = line.received or answer.begun or today.isoformat()
     try:
         received = date.fromisoformat(day)

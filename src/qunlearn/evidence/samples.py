@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,16 @@ from qunlearn.store.arrays import write_arrays
 from qunlearn.store.place import FILE, kind_of
 
 
-def drop_rows(path: Path, ids: frozenset[str], target: Path | None = None) -> int:
+def drop_rows(
+    path: Path,
+    ids: frozenset[str],
+    target: Path | None = None,
+    alias: Callable[[str], str] = str,
+) -> int:
     """Rewrite an .npz file without these samples; returns how many there were.
 
-    The others keep their ids: where the file has none, they are added.
+    The others keep their ids: where the file has none, they are added. `alias` says what a sample
+    is called in `ids`.
     """
     found = members(path)
     arrays = {name: member.read() for name, member in found.items()}
@@ -27,7 +34,7 @@ def drop_rows(path: Path, ids: frozenset[str], target: Path | None = None) -> in
         count = len(arrays[f"y_{part}"])
         usual = np.array([f"{part}/{row}" for row in range(count)], dtype=str)
         names = arrays.get(f"id_{part}", usual)
-        kept = ~np.isin(names, list(ids))
+        kept = np.array([alias(str(name)) not in ids for name in names], dtype=bool)
         dropped += int((~kept).sum())
         own = (f"x_{part}", f"y_{part}")
         columns = [n for n in arrays if n in own or n.startswith(f"meta_{part}_")]
@@ -38,9 +45,11 @@ def drop_rows(path: Path, ids: frozenset[str], target: Path | None = None) -> in
     return dropped
 
 
-def sample_files(folder: Path, ids: frozenset[str]) -> list[Path]:
+def sample_files(
+    folder: Path, ids: frozenset[str], alias: Callable[[str], str] = str
+) -> list[Path]:
     """The image files of these samples in a folder of images."""
-    return [path for name, path in files_of(folder).items() if name in ids]
+    return [path for name, path in files_of(folder).items() if alias(name) in ids]
 
 
 def check_data(path: Path) -> None:

@@ -16,7 +16,7 @@ from qunlearn.store.lock import LOCK, check_unlocked
 from qunlearn.store.place import FILE, FOLDER, kind_of
 from qunlearn.store.run import PARTS, Run
 
-ADDED = (parts.AUDIT, parts.PAGE, DATA, *parts.PAPERS)
+ADDED = (parts.AUDIT, parts.PAGE, DATA, parts.KEY, *parts.PAPERS)
 """What other commands put into a run folder beside figures; no part of the run."""
 
 LEFT = (parts.CHECKPOINT, LOCK)
