@@ -348,7 +348,7 @@ def edit(text, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda v: v.update(format=3), "upgrade qunlearn"),
+        (lambda v: v.update(format=4), "upgrade qunlearn"),
         (lambda v: v.update(format=2), "does not match format 2"),
         (lambda v: v["requests"][0].update(retired=["test/0"]), "does not match format 1"),
         (lambda v: retire(v, "test/0", "test/0"), "twice"),

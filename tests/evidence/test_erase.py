@@ -17,12 +17,14 @@ from conftest import SMALL, flags
 from PIL import Image
 
 from qunlearn.data import load_dataset
+from qunlearn.data.sources.decode import cached_as
 from qunlearn.data.sources.npz import to_arrays
 from qunlearn.evidence.erase import PLAN, erase, pending, plan_erasing
 from qunlearn.evidence.family import family
 from qunlearn.runs.data import split_of
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.request import ForgetConfig
+from qunlearn.store.cache import default_cache_dir
 from qunlearn.store.lock import locked
 from qunlearn.store.run import Run
 from qunlearn.store.weights import read_header
@@ -181,7 +183,7 @@ def killed_after(calls: int, path: Path, data: Path) -> bool:
         for name in ("replace", "unlink", "rmdir", "mkdir", "fsync"):
             setattr(os, name, dying(getattr(os, name)))
         try:
-            erase(path, pending(path) or plan_erasing(path, data=data))
+            erase(path, pending(path, data=data) or plan_erasing(path, data=data))
         except BaseException:
             os._exit(1)
         os._exit(0)
@@ -202,8 +204,8 @@ def test_killed_at_twenty_instants_it_comes_to_the_same_end(story, tmp_path):
         if killed_after(calls, path, data):
             kills += 1
             killed_after(chance.randrange(1, 60), path, data)  # while it goes on
-            if pending(path) or not (path / "erased.json").exists():
-                erase(path, pending(path) or plan_erasing(path, data=data))
+            if (path / PLAN).exists() or not (path / "erased.json").exists():
+                erase(path, pending(path, data=data) or plan_erasing(path, data=data))
         assert not (path / PLAN).exists()
         ends.append(listing(copy))
         shutil.rmtree(copy)
@@ -275,8 +277,29 @@ def test_links_are_not_followed(place, tmp_path):
     run = Run.open(folder / "runs" / "forgotten")
     paths = [each.path.name for each in family(run, folder / "runs")]
     assert "original" not in paths
-    erase(run.path, plan_erasing(run.path))
+    plan = plan_erasing(run.path)
+    assert "outside" in {left.kind for left in plan.left}  # named, and not touched
+    erase(run.path, plan)
     assert Run.is_complete(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("action", ["file", "delete", "rows", "cache", "clean", "comparison"])
+def test_a_planted_plan_reaches_nothing_outside(qunlearn, place, tmp_path, action):
+    folder, _ = place
+    (tmp_path / "victim.npz").write_text("precious")
+    run = folder / "runs" / "forgotten"
+    for target in (tmp_path / "victim.npz", folder / "runs" / ".." / ".." / "victim.npz"):
+        steps = [{"action": action, "path": str(target)}]
+        plan = {"within": str(folder / "runs"), "tokens": {}, "steps": steps, "left": []}
+        (run / PLAN).write_text(json.dumps(plan))
+        code, _, err = qunlearn("erase", run, "--yes", "--data", folder / "people.npz")
+        assert code == 2
+        assert "also changes" in err
+    (run / PLAN).write_text(json.dumps({**plan, "within": str(tmp_path)}))
+    code, _, err = qunlearn("erase", run, "--yes")
+    assert code == 2
+    assert "--within" in err
+    assert (tmp_path / "victim.npz").read_text() == "precious"
 
 
 def test_files_of_an_image_folder_are_erased(qunlearn, tmp_path, monkeypatch):
@@ -296,7 +319,11 @@ def test_files_of_an_image_folder_are_erased(qunlearn, tmp_path, monkeypatch):
     ask = ("--ids", "ids.txt", "--method", "ga", "--threads", 1, "--out", "runs/f")
     assert qunlearn("forget", "runs/o", *ask)[0] == 0
     assert (tmp_path / "pets" / gone).exists()
+    cached = default_cache_dir() / "images" / f"{cached_as('pets', tmp_path / 'pets')}.k.npy"
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    cached.write_bytes(b"decoded")
     assert qunlearn("erase", "runs/f", "--data", "pets", "--yes")[0] == 0
     assert not (tmp_path / "pets" / gone).exists()
+    assert not cached.exists()
     assert len([*(tmp_path / "pets").rglob("*.png")]) == 27
     assert qunlearn("evaluate", "runs/f")[0] == 0

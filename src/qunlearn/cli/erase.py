@@ -51,7 +51,7 @@ def command(
     from qunlearn.evidence.erase import erase, pending, plan_erasing
     from qunlearn.report.erasure import erased_words, left_words, plan_words
 
-    begun = pending(run)
+    begun = pending(run, within=within, data=data)
     plan = begun or plan_erasing(run, within=within, data=data)
     words = plan_words(plan, resumed=begun is not None)
     listed = {"removed": list(plan.removed), "cleaned": list(plan.cleaned)}

@@ -26,6 +26,7 @@ from qunlearn.evidence.family import erasable, family
 from qunlearn.evidence.samples import check_data, drop_rows, sample_files
 from qunlearn.runs.data import data_config, place_of
 from qunlearn.runs.lines import RequestLine
+from qunlearn.runs.origin import origin_of
 from qunlearn.runs.provenance import lines_of
 from qunlearn.store import study
 from qunlearn.store import toml as toml_file
@@ -75,12 +76,11 @@ class Plan:
     @property
     def removed(self) -> tuple[str, ...]:
         """What is deleted, as people are told."""
-        rows = (("rows", "samples in "), ("cache", "decoded images of "), ("file", ""))
-        words = dict(rows)
+        words = {"delete": "", "rows": "samples in ", "cache": "decoded images, "}
         shown = [
-            words.get(step.action, "") + self.short(step.path)
+            words[step.action] + self.short(step.path)
             for step in self.steps
-            if step.action in ("delete", "rows", "cache")
+            if step.action in words
         ]
         files = sum(step.action == "file" for step in self.steps)
         return (*shown, *((f"{files:,} image files",) if files else ()))
@@ -99,10 +99,42 @@ class Plan:
             return path
 
 
-def pending(path: Path) -> Plan | None:
-    """The plan that was begun in a run's folder and not finished; None if there is none."""
+def pending(path: Path, *, within: Path | None = None, data: Path | None = None) -> Plan | None:
+    """The plan that was begun in a run's folder and not finished; None if there is none.
+
+    The folder may be somebody else's: a plan that reaches beyond what is named now is refused.
+    """
     saved = path / PLAN
-    return typed(Plan, read_object(saved), saved) if kind_of(saved) == FILE else None
+    if kind_of(saved) != FILE:
+        return None
+    plan = typed(Plan, read_object(saved), saved)
+    home = (within or path.absolute().parent).resolve()
+    if Path(plan.within) != home:
+        raise UserError(
+            f"In {str(path)!r} an erasure was begun for {plan.within!r}; to go on with it, add "
+            f"--within {plan.within}."
+        )
+    for step in plan.steps:
+        if not _is_named(step, home, None if data is None else data.resolve()):
+            raise UserError(
+                f"The erasure that was begun in {str(path)!r} also changes {step.path!r}; to go on "
+                "with it, name the data with --data, as before."
+            )
+    return plan
+
+
+def _is_named(step: Step, home: Path, data: Path | None) -> bool:
+    """Whether a step stays within what the user has named."""
+    here = Path(step.path)
+    if step.action == "key":  # no path, but the name of a data set
+        return True
+    if ".." in here.parts or here != here.parent.resolve() / here.name:
+        return False
+    if step.action in ("rows", "file"):
+        return data is not None and here.is_relative_to(data)
+    if step.action == "cache":
+        return here.parent == (default_cache_dir() / "images").resolve()
+    return here.is_relative_to(home)
 
 
 def plan_erasing(path: Path, *, within: Path | None = None, data: Path | None = None) -> Plan:
@@ -141,8 +173,11 @@ def plan_erasing(path: Path, *, within: Path | None = None, data: Path | None = 
         steps += [Step(action, str(each.path), each.answered) for each in found]
     cascade = tuple(str(each.path.relative_to(within)) for each in relatives if each.cascade)
     unread = [each.path for each in relatives if each.role == "unreadable"]
-    left = [*_left(run, data), *(Left("unreadable", str(p.relative_to(within))) for p in unread)]
-    left += _foreign(relatives_deleted=[e.path for e in relatives if e.role == "delete"])
+    left = [
+        *_left(run, data, within),
+        *(Left("unreadable", str(p.relative_to(within))) for p in unread),
+    ]
+    left += _foreign([each.path for each in relatives if each.role == "delete"])
     if not tokens and data is None:
         raise UserError(f"The samples that {str(path)!r} has forgotten are erased already.")
     return Plan(str(within), tokens, tuple(steps), tuple(left), cascade)
@@ -152,8 +187,8 @@ def _data_steps(data: Path, ids: frozenset[str], run: Run) -> list[Step]:
     check_data(data)
     if data.is_dir():
         files = sample_files(data, ids, alias_of(run))
-        return [Step("file", str(path.absolute())) for path in files]
-    return [Step("rows", str(data.absolute()))]
+        return [Step("file", str(path.parent.resolve() / path.name)) for path in files]
+    return [Step("rows", str(data.resolve()))]
 
 
 def _cache_steps(run: Run, data: Path | None) -> list[Step]:
@@ -165,13 +200,16 @@ def _cache_steps(run: Run, data: Path | None) -> list[Step]:
     if place is None:
         return []
     name = cached_as(safe_name(place.stem if place.suffix == ".npz" else place.name), place)
-    images = default_cache_dir() / "images"
+    images = (default_cache_dir() / "images").resolve()
     return [Step("cache", str(images / name))] if [*images.glob(f"{name}*")] else []
 
 
-def _left(run: Run, data: Path | None) -> list[Left]:
+def _left(run: Run, data: Path | None, within: Path) -> list[Left]:
     config = data_config(run)
     left = [Left("backups"), Left("exports"), Left("devices")]
+    origin = origin_of(run)
+    if origin is not None and not origin.path.resolve().is_relative_to(within):
+        left.append(Left("outside", str(origin.path)))
     if data is None:
         embedded = config.data_dir is None and config.dataset in sources
         place = str(config.data_dir or config.dataset)
@@ -181,12 +219,12 @@ def _left(run: Run, data: Path | None) -> list[Left]:
     return left
 
 
-def _foreign(relatives_deleted: list[Path]) -> list[Left]:
+def _foreign(folders: list[Path]) -> list[Left]:
     """Files that others put into folders which are to be deleted; they stay."""
     ours = {*OURS, *PAPERS, RECORDS, "figures", LOCK}
     return [
         Left("foreign", str(entry))
-        for path in relatives_deleted
+        for path in folders
         for entry in sorted(path.iterdir())
         if entry.name not in ours and not entry.name.startswith(".")
     ]
@@ -194,12 +232,9 @@ def _foreign(relatives_deleted: list[Path]) -> list[Left]:
 
 def erase(path: Path, plan: Plan) -> ErasedRecord:
     """Do what was planned, or go on with what was begun; may be repeated after a kill."""
-    path = path.resolve()
-    begun = pending(path)
-    plan = begun or plan
-    within = Path(plan.within)
+    path, within = path.resolve(), Path(plan.within)
     with named(within), locked(path):
-        if begun is None:
+        if kind_of(path / PLAN) is None:
             commitment_of(Run.open(path))
             write_secret(path / PLAN, json_text(untyped(plan)).encode())
         with ExitStack() as locks:
