@@ -147,9 +147,9 @@ def test_the_page_sorts_in_chromium(qunlearn, story, tmp_path):
         shown = subprocess.run([*words, page], capture_output=True, text=True, check=True).stdout
         return sorted(("anna", "ben", "carla"), key=lambda name: shown.index(f">{name}<"))
 
-    assert order("") == ["anna", "ben", "carla"]
-    assert order("#4") == ["anna", "ben", "carla"]  # 2, 4 and more samples
     rows = json.loads(qunlearn("ledger", runs, "--days", 60, "--json")[1])["requests"]
-    by_run = [each["reference"] for each in sorted(rows, key=lambda each: each["samples"])]
-    assert order("#4") == by_run
+    by_run = [each["reference"] for each in sorted(rows, key=lambda each: each["run"])]
+    by_received = [each["reference"] for each in sorted(rows, key=lambda each: each["received"])]
+    assert order("#5") == by_run
+    assert order("#1") == by_received
     assert Path(runs / "ledger.html").read_text().count("<script") == 1
