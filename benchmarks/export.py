@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import qunlearn as qu
 from qunlearn.export import OnnxNetwork
 from qunlearn.export.network import session_of
-from qunlearn.store.run import machine, versions
+from qunlearn.store.info import machine, versions
 
 RESULTS = Path(__file__).parent / "results" / "export.json"
 REPEATS = 9

@@ -20,7 +20,8 @@ import torch
 
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.request import ForgetConfig
-from qunlearn.store.run import Run, machine, versions
+from qunlearn.store.info import machine, versions
+from qunlearn.store.run import Run
 
 RESULTS = Path(__file__).parent / "results" / "request.json"
 TIMED = 3

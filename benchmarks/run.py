@@ -26,7 +26,7 @@ from steps import FULL, W2A32, W4A4, Written, brevitas, build, forward, has_brev
 from timing import Ratio, by_turns, kept_bytes, peak_bytes, spread
 
 from qunlearn.quant import why_not
-from qunlearn.store.run import machine, versions
+from qunlearn.store.info import machine, versions
 from qunlearn.training.memory import keeping_memory
 
 RESULTS = Path(__file__).parent / "results"

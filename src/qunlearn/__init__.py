@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from qunlearn.runs.evaluate import evaluate as evaluate
     from qunlearn.runs.model_file import load as load
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Result": "qunlearn.api",

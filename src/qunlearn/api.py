@@ -21,7 +21,8 @@ from qunlearn.runs.evaluate import predictions, scores_of
 from qunlearn.runs.metrics import RunMetrics, forgotten_metrics
 from qunlearn.runs.save import Made, save_forgotten, save_original
 from qunlearn.store.files import Row
-from qunlearn.store.run import Run, RunInfo
+from qunlearn.store.info import RunInfo
+from qunlearn.store.run import Run
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.train import train as run_training
 

@@ -2,10 +2,13 @@
 
 import importlib
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,6 +142,12 @@ def test_version(qunlearn):
     from qunlearn import __version__
 
     assert qunlearn("--version")[:2] == (0, f"qunlearn {__version__}\n")
+    project = Path(__file__).parents[2]
+    assert tomllib.loads((project / "pyproject.toml").read_text())["project"]["version"] == (
+        __version__
+    )
+    changed = re.search(r"^## (\S+)", (project / "CHANGELOG.md").read_text(), re.M)
+    assert changed[1] == __version__
 
 
 def test_ctrl_c_is_one_sentence_and_leaves_no_loadable_run(tmp_path):

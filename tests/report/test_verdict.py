@@ -86,8 +86,8 @@ def test_few_samples_or_wide_seeds_never_give_a_yes():
 @pytest.mark.parametrize(
     ("forget", "word", "said"),
     [
-        ((99.0, 0.97), "No", "still surer of the forgotten samples than of unseen ones"),
-        ((80.5, 0.80), "Only in part", "still surer"),
+        ((99.0, 0.97), "No", "still more confident on the forgotten samples than on unseen"),
+        ((80.5, 0.80), "Only in part", "still more confident"),
         ((85.0, 0.75), "Only in part", "gets more of the forgotten samples right"),
         ((80.2, 0.755), "Yes", "as far as this can tell"),
         ((20.0, 0.15), "Too much", "give them away"),

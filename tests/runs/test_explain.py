@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from qunlearn.errors import UserError
+from qunlearn.report.words import conflict_words
 from qunlearn.runs.explain import Conflict, conflict_of
 from qunlearn.store.run import Run
 
@@ -16,7 +17,9 @@ def made(cosine) -> Conflict:
 
 
 def test_the_words_name_the_layers_and_the_trend():
-    words = made([[0.1, 0.2, -0.1, -0.2], [0.3, 0.3, 0.3, 0.3], [-0.1, -0.1, -0.1, -0.1]]).words()
+    words = conflict_words(
+        made([[0.1, 0.2, -0.1, -0.2], [0.3, 0.3, 0.3, 0.3], [-0.1, -0.1, -0.1, -0.1]])
+    )
     assert "50 % of the sampled steps" in words
     assert "Most often in layer2 (100 %), layer0 (50 %);" in words
     assert "least in layer1 (0 %)" in words
@@ -25,11 +28,11 @@ def test_the_words_name_the_layers_and_the_trend():
 
 
 def test_no_conflict_names_no_layer():
-    assert "Most often" not in made([[0.1, 0.2], [0.3, 0.3]]).words()
+    assert "Most often" not in conflict_words(made([[0.1, 0.2], [0.3, 0.3]]))
 
 
 def test_one_step_has_no_trend():
-    assert "second" not in made([[0.1]]).words()
+    assert "second" not in conflict_words(made([[0.1]]))
 
 
 def run_with(tmp_path, monkeypatch, *rows):

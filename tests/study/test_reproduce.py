@@ -2,17 +2,16 @@
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from conftest import SMALL
 
 from qunlearn.cli.main import main
-from qunlearn.cli.reproduce import print_variant
 from qunlearn.errors import UserError
 from qunlearn.methods import find_method
 from qunlearn.metrics import average_gap
 from qunlearn.quant.layers import QuantLayer
+from qunlearn.report.reproduced import variant_words
 from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.model_file import load
 from qunlearn.runs.train import model_spec, quant_spec, train_run
@@ -350,7 +349,7 @@ def test_a_twin_takes_the_twins_epochs_and_is_only_of_the_small_scale():
         chosen(ReproduceConfig(what="quantizers", from_twin=True, scale="paper"))
 
 
-def test_the_released_variant_is_called_what_it_is(capsys):
+def test_the_released_variant_is_called_what_it_is():
     blocks = chosen(ReproduceConfig(what="quantizers", variant="released", cells="cifar10"))
     assert [block.quantizer for block in blocks] == ["none", "lsq", "pact", "dsq"]
     config = ReproduceConfig(what="main", variant="released")
@@ -358,9 +357,9 @@ def test_the_released_variant_is_called_what_it_is(capsys):
         recipe_of(block, config)["quantizer"] == "lsq" and "-lsq-" in block.name
         for block in chosen(config)
     )
-    print_variant([SimpleNamespace(name="cifar10-mobilenetv2-lsq-random-10")])
-    assert "2-bit weights" in (told := capsys.readouterr().out)
-    assert "4-bit" not in told
+    (sentence,) = variant_words(["cifar10-mobilenetv2-lsq-random-10"])
+    assert "2-bit weights" in sentence
+    assert "4-bit" not in sentence
 
 
 def test_the_released_variant_stands_beside_the_same_figures(monkeypatch, tmp_path):

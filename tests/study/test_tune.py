@@ -12,7 +12,8 @@ from quick_study import compare_run, config, untimed
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import Range
 from qunlearn.metrics import average_gap
-from qunlearn.store.run import Run, RunInfo
+from qunlearn.store.info import RunInfo
+from qunlearn.store.run import Run
 from qunlearn.study import tune
 from qunlearn.study.tune import distance
 

@@ -11,7 +11,8 @@ from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, known_quantizers, quantize
 from qunlearn.runs.model_file import load, save
 from qunlearn.runs.train import header_of
-from qunlearn.store.run import Run, RunInfo
+from qunlearn.store.info import RunInfo
+from qunlearn.store.run import Run
 from qunlearn.training.inference import predict
 from qunlearn.training.train import train
 

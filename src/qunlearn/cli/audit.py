@@ -60,7 +60,7 @@ def print_audit(found: BitsAudit) -> None:
     from qunlearn.report.words import declared_words
 
     if found.changed is None:
-        say("How many codes changed is not known: the run before is not at hand.")
+        say("How many codes changed is not known: the run before is not available.")
     else:
         layers = found.changed.layers.items()
         rows = [[name or "(whole model)", f"{share:.2f} %"] for name, share in layers]

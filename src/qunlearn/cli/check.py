@@ -23,15 +23,16 @@ def command(folder: Folder, json: Json = False) -> None:
     Example:
       qunlearn check runs/original
     """
+    from qunlearn.report.words import fault_words
     from qunlearn.study.check import check_folder
 
-    found = check_folder(folder)
-    wrong = {str(path): faults for path, faults in found.items() if faults}
+    checked = check_folder(folder)
+    wrong = {str(path): list(map(fault_words, each)) for path, each in checked.items() if each}
     if json:
-        print_json({"folder": str(folder), "checked": len(found), "faults": wrong})
+        print_json({"folder": str(folder), "checked": len(checked), "faults": wrong})
     else:
         for faults in wrong.values():
             say("\n".join(faults))
-        say(f"{len(found) - len(wrong)} of {len(found)} checked are intact.")
+        say(f"{len(checked) - len(wrong)} of {len(checked)} checked are intact.")
     if wrong:
         raise Failure(f"{str(folder)!r} is not intact.")

@@ -29,7 +29,9 @@ def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> Non
     from qunlearn.runs.evaluate import evaluate_run
     from qunlearn.runs.metrics import metrics_of
     from qunlearn.store.run import Run
+    from qunlearn.training.devices import use_threads
 
+    use_threads(settings.threads)
     model = None
     if settings.onnx is not None:
         from qunlearn.export import exported_from

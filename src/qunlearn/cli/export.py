@@ -13,7 +13,9 @@ from qunlearn.cli.settings import Json, RunFolder, with_settings
 from qunlearn.export.config import ExportConfig
 
 OutFile = Annotated[Path | None, typer.Option(help="The new file.  \\[required]")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace --out if it is a file.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", metavar="", help="Replace --out if it is a file.")
+]
 
 
 @with_settings(ExportConfig)

@@ -16,6 +16,7 @@ from qunlearn.characters import UNSAFE, plain
 from qunlearn.parts import LOST, part_name
 
 if TYPE_CHECKING:
+    from qunlearn.report.tables import TextTable
     from qunlearn.report.verdict import Verdict
     from qunlearn.runs.metrics import RunMetrics
     from qunlearn.store.run import Run
@@ -58,6 +59,11 @@ def print_table(
     if not console.is_terminal:
         console.width = 1000  # a file has room for whole lines
     console.print(table)
+
+
+def print_text_table(table: TextTable) -> None:
+    """Print a table that `report/` laid out."""
+    print_table(table.head, table.rows, table.title)
 
 
 def _cell(text: str) -> str:

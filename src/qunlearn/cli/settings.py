@@ -22,14 +22,18 @@ C = TypeVar("C", bound=Config)
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="A TOML file with any of these settings; flags win.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
+Json = Annotated[
+    bool, typer.Option("--json", metavar="", help="Print the result as JSON, for machines.")
+]
 OutFolder = Annotated[
     Path | None, typer.Option(help="The run folder to write; new or empty.  \\[required]")
 ]
 Resume = Annotated[
     bool,
     typer.Option(
-        "--resume", help="Resume what was interrupted in --out; settings are read from it."
+        "--resume",
+        metavar="",
+        help="Resume what was interrupted in --out; settings are read from it.",
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="The run folder.")]
@@ -203,4 +207,6 @@ def _read_as(annotation: Any) -> type:
 
 def _placeholder(annotation: Any) -> str | None:
     kinds = {annotation, *get_args(annotation)}
+    if bool in kinds:
+        return ""  # a flag takes no value
     return next((f"<{kind.__name__}>" for kind in (int, float) if kind in kinds), None)

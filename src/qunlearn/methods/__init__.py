@@ -25,5 +25,17 @@ __all__ = [
 ]
 
 # Importing a file enters its method; in the order of the paper's table.
-for name in ("retrain", "ft", "ga", "iu", "rl", "l1_sparse", "salun", "qmul", "oeu", "calibrated"):
+for name in (
+    "retrain",
+    "ft",
+    "ga",
+    "iu",
+    "rl",
+    "l1_sparse",
+    "salun",
+    "qmul",
+    "regun",
+    "oeu",
+    "calibrated",
+):
     import_module(f"qunlearn.methods.{name}")

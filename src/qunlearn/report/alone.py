@@ -3,10 +3,216 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 from qunlearn.metrics import PartScores, Scores
 from qunlearn.metrics.gap import half_width
 from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Verdict
+
+FIGURES = {
+    "accuracy": (1, "Accuracy"),
+    "confidence": (100, "Mean confidence in the true label"),
+}
+"""What is compared with unseen samples: what makes percent of it, and its name."""
+
+NO_REFERENCE = (
+    "There is no retrained model to compare with; beside samples that the model never saw is the "
+    "best available. Only a model retrained without the samples (--reference) shows what it should "
+    "do with them."
+)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far the forgotten samples are above unseen ones in a figure, in points.
+
+    Attributes:
+        after: In the model that has forgotten.
+        before: In the model that it was made from.
+        chance: The gap that chance alone may make.
+    """
+
+    after: float
+    before: float
+    chance: float
+
+    @property
+    def slack(self) -> float:
+        """The gap up to which nothing is said."""
+        return max(SMALLEST, self.chance)
+
+    @property
+    def halved(self) -> bool:
+        """Whether less than half of the gap before forgetting is left."""
+        return self.after < self.before / 2
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A model after forgetting, and before."""
+
+    after: Scores
+    before: Scores
+
+    @property
+    def _unseen(self) -> str:
+        return "held_out" if "held_out" in self.after.parts else "test"
+
+    @property
+    def parts(self) -> tuple[PartScores, PartScores]:
+        """The forgotten samples and the unseen ones, after forgetting."""
+        return self.after.parts["forget"], self.after.parts[self._unseen]
+
+    @property
+    def parts_before(self) -> tuple[PartScores, PartScores]:
+        """The same before forgetting."""
+        return self.before.parts["forget"], self.before.parts[self._unseen]
+
+    @cached_property
+    def gaps(self) -> dict[str, Gap]:
+        """The gap of each figure."""
+        (now, unseen), (then, unseen_then) = self.parts, self.parts_before
+        return {
+            name: Gap(
+                scale * (getattr(now, name) - getattr(unseen, name)),
+                scale * (getattr(then, name) - getattr(unseen_then, name)),
+                math.hypot(
+                    half_width(scale * getattr(now, name), now.samples),
+                    half_width(scale * getattr(unseen, name), unseen.samples),
+                ),
+            )
+            for name, (scale, _) in FIGURES.items()
+        }
+
+    @property
+    def coarse(self) -> float:
+        """The gap that chance alone may make, in whichever figure it is larger."""
+        return max(gap.chance for gap in self.gaps.values())
+
+    def above(self, name: str) -> bool:
+        """Whether a figure is higher on forgotten samples than on unseen ones, beyond chance."""
+        return self.gaps[name].after > self.gaps[name].slack
+
+    @property
+    def below(self) -> bool:
+        """Whether a figure is lower on forgotten samples than on unseen ones, beyond chance."""
+        return any(-gap.after > gap.slack for gap in self.gaps.values())
+
+    @property
+    def differed(self) -> list[Gap]:
+        """The gaps that were beyond chance before forgetting."""
+        return [gap for gap in self.gaps.values() if gap.before > gap.slack]
+
+    @property
+    def fall(self) -> tuple[float, str]:
+        """By how many points RA or TA fell, whichever fell more, and which of them it is."""
+        return max(
+            (self.before.parts[part].accuracy - self.after.parts[part].accuracy, name)
+            for name, part in {"RA": "retain", "TA": "test"}.items()
+            if part in self.after.parts and part in self.before.parts
+        )
+
+    @property
+    def harmed(self) -> bool:
+        """Whether much was lost that should have been kept, against the model before."""
+        return self.fall[0] > 2 * HARM
+
+    @property
+    def class_gone(self) -> bool:
+        """Whether it gets none of the forgotten classes' samples right, within chance."""
+        slack = half_width(0, self.after.parts["forget"].samples)
+        right = self.after.FA
+        return right <= max(SMALLEST, min(slack, HARM))
+
+
+def _harm_words(view: Alone) -> str:
+    fall, score = view.fall
+    where = "the samples it should keep" if score == "RA" else "new samples"
+    return f"it gets {fall:.1f} points fewer of {where} right than before."
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One answer, and when it is the answer."""
+
+    applies: Callable[[Alone], bool]
+    level: str
+    word: str
+    headline: Callable[[Alone], str]
+
+
+def _always(headline: str) -> Callable[[Alone], str]:
+    return lambda view: headline
+
+
+DAMAGED = Rule(lambda v: v.harmed, "damaged", "Damaged", _harm_words)
+CONFIDENT = _always("it is still more confident on the forgotten samples than on unseen ones.")
+RIGHT = _always("it still gets more of the forgotten samples right than of unseen ones.")
+KNOWS_CLASS = _always("it still knows some of the classes that were to go.")
+
+RULES = (
+    DAMAGED,
+    # Something of the forgotten samples is left, or too little.
+    Rule(
+        lambda v: v.above("confidence") and v.gaps["confidence"].halved,
+        "no",
+        "Only in part",
+        CONFIDENT,
+    ),
+    Rule(lambda v: v.above("confidence"), "no", "No", CONFIDENT),
+    Rule(lambda v: v.above("accuracy") and v.gaps["accuracy"].halved, "no", "Only in part", RIGHT),
+    Rule(lambda v: v.above("accuracy"), "no", "No", RIGHT),
+    Rule(
+        lambda v: v.below,
+        "too-much",
+        "Too much",
+        _always(
+            "it does worse on the forgotten samples than on unseen ones, which can itself give "
+            "them away."
+        ),
+    ),
+    # The measurements decide nothing.
+    Rule(
+        lambda v: v.coarse > COARSE,
+        "unsure",
+        "Inconclusive",
+        _always("there are too few samples to see whether anything is left."),
+    ),
+    Rule(
+        lambda v: not v.differed,
+        "unsure",
+        "Inconclusive",
+        _always("already before, the difference from unseen samples was within chance."),
+    ),
+    Rule(
+        lambda v: any(gap.after > gap.before / 2 for gap in v.differed),
+        "unsure",
+        "Inconclusive",
+        _always("most of the difference to unseen samples is still there, if within chance."),
+    ),
+    Rule(
+        lambda v: True,
+        "yes",
+        "Yes",
+        _always("as far as this can tell, it treats the forgotten samples like unseen ones."),
+    ),
+)
+"""In this order: the first rule that applies decides."""
+
+CLASS_RULES = (
+    DAMAGED,
+    Rule(
+        lambda v: v.class_gone,
+        "yes",
+        "Yes",
+        _always("as far as this can tell, it no longer knows the classes that were to go."),
+    ),
+    Rule(lambda v: v.after.FA < v.before.FA / 2, "no", "Only in part", KNOWS_CLASS),
+    Rule(lambda v: True, "no", "No", KNOWS_CLASS),
+)
+"""The same where whole classes were forgotten."""
 
 
 def alone(metrics: Scores, before: Scores, whole_class: bool = False) -> Verdict:
@@ -18,116 +224,43 @@ def alone(metrics: Scores, before: Scores, whole_class: bool = False) -> Verdict
         whole_class: Nothing of the forgotten classes was kept, so a retrained model would get
             none of them right, seen or not.
     """
-    if whole_class:
-        return _without_class(metrics, before)
-    part = "held_out" if "held_out" in metrics.parts else "test"
-    (now, unseen), (then, unseen_then) = (
-        (scores.parts["forget"], scores.parts[part]) for scores in (metrics, before)
+    view = Alone(metrics, before)
+    rule = next(rule for rule in (CLASS_RULES if whole_class else RULES) if rule.applies(view))
+    reasons, cautions = (
+        (_class_figures(view), (NO_REFERENCE, PROOF))
+        if whole_class
+        else (_figures(view), _cautions(view))
     )
-    many, few = unseen.samples, now.samples
-    gaps = {
-        key: (
-            scale * (getattr(now, key) - getattr(unseen, key)),
-            scale * (getattr(then, key) - getattr(unseen_then, key)),
-            math.hypot(
-                half_width(scale * getattr(now, key), few),
-                half_width(scale * getattr(unseen, key), many),
-            ),
-        )
-        for key, scale in (("accuracy", 1), ("confidence", 100))
-    }
-    coarse = max(slack for _, _, slack in gaps.values())
-    cautions: tuple[str, ...] = (NO_REFERENCE, PROOF)
-    if coarse > COARSE:
-        cautions = (
-            f"With {few:,} forgotten and {many:,} unseen samples, gaps of up to {coarse:.0f} "
-            "points may be chance.",
-            *cautions,
-        )
-    told = _parts(now, unseen, then, unseen_then), cautions
-    harmed = _harm(metrics, before)
-    if harmed:
-        return Verdict("damaged", "Damaged", harmed, *told)
-    surer = [key for key, (gap, _, slack) in gaps.items() if gap > max(SMALLEST, slack)]
-    less = [key for key, (gap, _, slack) in gaps.items() if -gap > max(SMALLEST, slack)]
-    if surer:
-        key = surer[-1]
-        said = {
-            "accuracy": "it still gets more of the forgotten samples right than of unseen ones.",
-            "confidence": "it is still surer of the forgotten samples than of unseen ones.",
-        }[key]
-        halved = gaps[key][0] < gaps[key][1] / 2
-        return Verdict("no", "Only in part" if halved else "No", said, *told)
-    if less:
-        said = (
-            "it does worse on the forgotten samples than on unseen ones, which can itself give "
-            "them away."
-        )
-        return Verdict("too-much", "Too much", said, *told)
-    if coarse > COARSE:
-        said = "there are too few samples to see whether anything is left."
-        return Verdict("unsure", "Inconclusive", said, *told)
-    if not any(gap > max(SMALLEST, slack) for _, gap, slack in gaps.values()):
-        said = "already before, the difference from unseen samples was within chance."
-        return Verdict("unsure", "Inconclusive", said, *told)
-    if any(gap > was / 2 for gap, was, slack in gaps.values() if was > max(SMALLEST, slack)):
-        said = "most of the difference to unseen samples is still there, if within chance."
-        return Verdict("unsure", "Inconclusive", said, *told)
-    said = "as far as this can tell, it treats the forgotten samples like unseen ones."
-    return Verdict("yes", "Yes", said, *told)
+    return Verdict(rule.level, rule.word, rule.headline(view), reasons, cautions)
 
 
-NO_REFERENCE = (
-    "There is no retrained model to compare with; beside samples that the model never saw is the "
-    "best available. Only a model retrained without the samples (--reference) shows what it should "
-    "do with them."
-)
-
-
-def _parts(
-    now: PartScores, unseen: PartScores, then: PartScores, unseen_then: PartScores
-) -> tuple[str, ...]:
+def _figures(view: Alone) -> tuple[str, ...]:
+    (now, unseen), (then, unseen_then) = view.parts, view.parts_before
     return tuple(
         f"{name}: forgotten samples {scale * getattr(now, key):.1f} %, unseen ones "
         f"{scale * getattr(unseen, key):.1f} % (before {scale * getattr(then, key):.1f} % and "
         f"{scale * getattr(unseen_then, key):.1f} %)."
-        for key, scale, name in (
-            ("accuracy", 1, "Accuracy"),
-            ("confidence", 100, "Mean confidence in the true label"),
-        )
+        for key, (scale, name) in FIGURES.items()
     )
 
 
-def _without_class(metrics: Scores, before: Scores) -> Verdict:
-    right, then = metrics.FA, before.FA
-    slack = half_width(0, metrics.parts["forget"].samples)
-    reasons: tuple[str, ...] = (
-        f"It gets {right:.1f} % of the forgotten classes' samples right; before it was "
-        f"{then:.1f} %. A model that never saw these classes gets none right.",
-    )
-    unseen = metrics.parts.get("test_forgotten")
-    if unseen:
-        reasons += (f"Of their unseen samples it gets {unseen.accuracy:.1f} % right.",)
-    told = reasons, (NO_REFERENCE, PROOF)
-    harmed = _harm(metrics, before)
-    if harmed:
-        return Verdict("damaged", "Damaged", harmed, *told)
-    if right <= max(SMALLEST, min(slack, HARM)):
-        said = "as far as this can tell, it no longer knows the classes that were to go."
-        return Verdict("yes", "Yes", said, *told)
-    word = "Only in part" if right < then / 2 else "No"
-    return Verdict("no", word, "it still knows some of the classes that were to go.", *told)
+def _class_figures(view: Alone) -> tuple[str, ...]:
+    figures = [
+        f"It gets {view.after.FA:.1f} % of the forgotten classes' samples right; before it was "
+        f"{view.before.FA:.1f} %. A model that never saw these classes gets none right."
+    ]
+    if unseen := view.after.parts.get("test_forgotten"):
+        figures.append(f"Of their unseen samples it gets {unseen.accuracy:.1f} % right.")
+    return tuple(figures)
 
 
-def _harm(metrics: Scores, before: Scores) -> str:
-    """What was lost that should have been kept, against the model before; empty if little."""
-    names = {"RA": "retain", "TA": "test"}
-    fall, score = max(
-        (before.parts[part].accuracy - metrics.parts[part].accuracy, name)
-        for name, part in names.items()
-        if part in metrics.parts and part in before.parts
+def _cautions(view: Alone) -> tuple[str, ...]:
+    if view.coarse <= COARSE:
+        return NO_REFERENCE, PROOF
+    forgotten, unseen = view.parts
+    return (
+        f"With {forgotten.samples:,} forgotten and {unseen.samples:,} unseen samples, gaps of up "
+        f"to {view.coarse:.0f} points may be chance.",
+        NO_REFERENCE,
+        PROOF,
     )
-    if fall <= 2 * HARM:
-        return ""
-    where = "the samples it should keep" if score == "RA" else "new samples"
-    return f"it gets {fall:.1f} points fewer of {where} right than before."

@@ -25,7 +25,7 @@ def outputs_after(run: Run, labels: dict[str, Tensor]) -> Outputs | None:
 
 
 def outputs_before(run: Run, split: Split) -> Outputs | None:
-    """What the model answered before forgetting; None if its run is not at hand any more."""
+    """What the model answered before forgetting; None if its run is no longer available."""
     origin = origin_of(run)
     logits = None if origin is None else kept_outputs(origin, split)
     return None if logits is None else Outputs.of(logits, labels_of(split))

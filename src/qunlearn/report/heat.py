@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from qunlearn.report.drawing import FORGET, INK, KNOWN, Drawn, draw, slug
+from qunlearn.report.words import conflict_words
 from qunlearn.runs.explain import Conflict
 
 COLUMNS = 40
@@ -55,6 +56,6 @@ def heat_map(title: str, conflict: Conflict) -> Drawn:
             borderpad=0.1,
         )
 
-    alt = f"Heat map of the gradients' conflict, {title}. {conflict.words()}"
+    alt = f"Heat map of the gradients' conflict, {title}. {conflict_words(conflict)}"
     size = (4.2, 0.75 + 0.125 * max(4, len(layers)))
     return draw(f"conflict-{slug(title)}", title, alt, size, paint)

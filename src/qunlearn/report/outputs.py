@@ -94,7 +94,7 @@ def ranked_panel(title: str, answers: Mapping[str, Outputs | None]) -> Drawn:
 
     Args:
         title: Whose.
-        answers: Those before, of Retrain, and after; None where they are not at hand.
+        answers: Those before, of Retrain, and after; None where they are not available.
     """
     known = {name: found.ranked[:RANKS] for name, found in answers.items() if found is not None}
     looks = {BEFORE: (SOFT, ":", "s"), RETRAIN: (INK, "--", "o"), AFTER: (FORGET, "-", "D")}

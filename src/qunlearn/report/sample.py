@@ -25,7 +25,7 @@ def sample_panels(
     *,
     image: bool,
 ) -> tuple[list[Drawn], str]:
-    """A panel for each model, and what to look for; none if the answers are not at hand.
+    """A panel for each model, and what to look for; none if the answers are not available.
 
     Args:
         split: What was forgotten.
@@ -54,8 +54,8 @@ def no_panels(*, image: bool) -> tuple[list[Drawn], str]:
     if image:
         raise UserError(
             "There is no sample whose image could be shown: it is chosen by the answers before and "
-            "after forgetting, and not both are at hand; put the run before back where it was, or "
-            "leave --image out."
+            "after forgetting, and not both are available; put the run before back where it was, "
+            "or leave --image out."
         )
     return [], ""
 
@@ -96,19 +96,19 @@ class Sample:
             after: The model that decides which sample it is.
             others: Models whose answers will be shown as well.
         """
-        sure = before.confidence["forget"], after.confidence["forget"]
-        place = int((sure[0] - sure[1]).argmax())
+        confidence = before.confidence["forget"], after.confidence["forget"]
+        place = int((confidence[0] - confidence[1]).argmax())
         truth = int(labels[place])
         most = torch.stack([model.answers[place] for model in (before, after, *others)]).amax(0)
         most[truth] = torch.inf
         shown = most.topk(min(CLASSES, len(most))).indices.sort().values
         names = tuple(fitting(classes[c]) for c in shown.tolist())
-        fell = float(sure[0][place]), float(sure[1][place])
+        fell = float(confidence[0][place]), float(confidence[1][place])
         return cls(place, shown, shown.tolist().index(truth), names, fell)
 
     def words(self, *, by_retrain: bool) -> str:
         """Which sample it is, and what to look for."""
-        then, now = (f"{100 * sure:.0f} %" for sure in self.fell)
+        then, now = (f"{100 * confidence:.0f} %" for confidence in self.fell)
         judge = "in Retrain" if by_retrain else "after"
         said = (
             f"The forgotten sample whose true class lost most confidence: {then} before, {now} "
@@ -121,7 +121,7 @@ class Sample:
             return said + (
                 "Good: the bar of the true class ends near Retrain's mark. To which classes the "
                 "rest goes is chance, and another Retrain may choose others; but they are few, "
-                "for a model is seldom evenly unsure of what it never saw."
+                "for a model is seldom evenly uncertain about what it never saw."
             )
         return said + "It is the one that changed most, not a typical one."
 
@@ -142,7 +142,7 @@ def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | Non
     Args:
         title: Whose.
         sample: The sample.
-        answers: Those before, of Retrain, and after; None where they are not at hand.
+        answers: Those before, of Retrain, and after; None where they are not available.
     """
     known = {
         name: (100 * found.answers[sample.place][sample.shown]).tolist()

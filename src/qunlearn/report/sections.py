@@ -13,10 +13,12 @@ from qunlearn.quant import QuantSpec
 from qunlearn.report.drawing import Drawn
 from qunlearn.report.heat import heat_map
 from qunlearn.report.html import counted
+from qunlearn.report.words import conflict_words
 from qunlearn.runs.explain import conflict_of
 from qunlearn.runs.metrics import metrics_of
 from qunlearn.runs.provenance import asked_of
-from qunlearn.store.run import Run, RunInfo
+from qunlearn.store.info import RunInfo
+from qunlearn.store.run import Run
 from qunlearn.store.weights import read_header
 
 
@@ -50,12 +52,12 @@ class OutputFigures:
 
 def conflict_figures(runs: Mapping[str, Run]) -> list[tuple[Drawn, str]]:
     """Where forgetting and retaining were in conflict, with words, of runs that recorded it."""
-    found = {
+    conflicts = {
         name: conflict_of(run.path)
         for name, run in runs.items()
         if any("conflict" in row for row in run.history)
     }
-    return [(heat_map(name, conflict), conflict.words()) for name, conflict in found.items()]
+    return [(heat_map(name, each), conflict_words(each)) for name, each in conflicts.items()]
 
 
 def request_words(samples: int, kind: str, detail: Mapping[str, Any]) -> str:

@@ -6,8 +6,10 @@ from itertools import islice
 
 from qunlearn.data import Outcome
 from qunlearn.parts import counted, part_name
+from qunlearn.runs.check import Fault, FaultKind
+from qunlearn.runs.explain import Conflict
 from qunlearn.runs.metrics import Declared, Duplicates, RunMetrics
-from qunlearn.store.run import DeclaredCheck, HeldOutCheck
+from qunlearn.store.info import DeclaredCheck, HeldOutCheck
 
 SHOWN = 5
 """How many duplicates are named."""
@@ -87,3 +89,57 @@ def duplicates_words(duplicates: Duplicates) -> str:
         f"Forgotten samples that are retained under other ids too: {len(copies):,} ({some}). The "
         "network still knows them; ask to forget the copies too."
     )
+
+
+FAULTS = {
+    FaultKind.UNFINISHED: "The run {path!r} was not finished; resume it with --resume.",
+    FaultKind.UNREADABLE: "{detail}",
+    FaultKind.MISSING: "The file {path!r} is missing; restore it from a copy.",
+    FaultKind.ADDED: "The file {path!r} was added: the run was finished without it.",
+    FaultKind.OTHER_WEIGHTS: "run.json and checksums.txt of {path!r} name different weights.",
+    FaultKind.UNKNOWN_CHECKSUM: "checksums.txt of {path!r} names {detail!r}, which is no part of "
+    "a run.",
+    FaultKind.LEFT_OVER: "{path!r} is left of a process that was interrupted; move it away.",
+    FaultKind.NOT_A_FILE: "{path!r} is {detail}, which qunlearn does not write; move it away.",
+    FaultKind.FOREIGN: "{path!r} is no part of what qunlearn writes here; move it away.",
+}
+
+
+def fault_words(fault: Fault) -> str:
+    """What is wrong in the folder of a run, and what to do.
+
+    >>> from pathlib import Path
+    >>> fault_words(Fault(FaultKind.NOT_A_FILE, Path("run/metrics.json"), "a link"))
+    "'run/metrics.json' is a link, which qunlearn does not write; move it away."
+    """
+    return FAULTS[fault.kind].format(path=str(fault.path), detail=fault.detail)
+
+
+def conflict_words(conflict: Conflict) -> str:
+    """Where forgetting and retaining were in conflict, and whether that changed."""
+    shares = conflict.in_conflict()
+    layers = [
+        f"{name or 'the whole model'} ({100 * share:.0f} %)"
+        for name, share in zip(conflict.layers, shares.tolist(), strict=True)
+    ]
+    order = shares.argsort(descending=True, stable=True).tolist()
+    most = [layers[i] for i in order[:3] if shares[i] > 0]
+    sentences = [
+        f"Forgetting and retaining pulled apart in {100 * shares.mean().item():.0f} % of the "
+        f"sampled steps and layers ({len(conflict.steps)} steps, {len(layers)} layers).",
+    ]
+    if most and len(layers) > 1:
+        sentences.append(f"Most often in {', '.join(most)}; least in {layers[order[-1]]}.")
+    if halves := conflict.halves():
+        first, second = (100 * half for half in halves)
+        change = second - first
+        trend = "rose" if change > 5 else "fell" if change < -5 else "stayed about the same"
+        sentences.append(
+            f"From the first half of the run to the second it {trend} "
+            f"({first:.0f} % to {second:.0f} %)."
+        )
+    sentences.append(
+        f"The mean cosine is {conflict.cosine.mean(1).mean():+.2f}; the projection left "
+        f"{100 * conflict.kept.mean().item():.0f} % of the forget gradient's length."
+    )
+    return " ".join(sentences)

@@ -26,8 +26,9 @@ from qunlearn.runs.evaluate import labels_of, predictions
 from qunlearn.runs.mismatch import check_inputs
 from qunlearn.runs.model_file import is_quantized, model_with
 from qunlearn.runs.train import header_of, made, model_spec, quant_spec, train_into
+from qunlearn.store.info import HeldOutCheck, RunInfo
 from qunlearn.store.pickled import refuse_pickled
-from qunlearn.store.run import HeldOutCheck, Run, RunInfo
+from qunlearn.store.run import Run
 from qunlearn.store.weights import read_tensors
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.devices import make_fabric

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from qunlearn.data import manifest
@@ -36,8 +38,38 @@ READ: dict[str, Callable[[Run], object]] = {
 """How each file is read, and compared with its checksum by that."""
 
 
-def check_run(path: Path) -> list[str]:
-    """What is wrong with a run, a sentence each; nothing if it is intact.
+class FaultKind(Enum):
+    """In what way an entry of a run folder is wrong."""
+
+    UNFINISHED = "unfinished"
+    UNREADABLE = "unreadable"
+    MISSING = "missing"
+    ADDED = "added"
+    OTHER_WEIGHTS = "other weights"
+    UNKNOWN_CHECKSUM = "unknown checksum"
+    LEFT_OVER = "left over"
+    NOT_A_FILE = "not a file"
+    FOREIGN = "foreign"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is wrong in the folder of a run or of a comparison.
+
+    Attributes:
+        kind: What is wrong.
+        path: The file or folder that it is wrong with.
+        detail: UNREADABLE: the reader's message. UNKNOWN_CHECKSUM: the name that has one.
+            NOT_A_FILE: what stands there, such as "a link".
+    """
+
+    kind: FaultKind
+    path: Path
+    detail: str = ""
+
+
+def check_run(path: Path) -> list[Fault]:
+    """What is wrong with a run; nothing if it is intact.
 
     Everything in the folder is read, and nothing is changed. Whether the data set is still the one
     that the run was made with is not asked here; whatever uses the run checks that.
@@ -51,12 +83,13 @@ def check_run(path: Path) -> list[str]:
         raise UserError(f"The folder {str(path)!r} is not a run; name one that qunlearn wrote.")
     if parts.INFO not in present:
         check_unlocked(path)
-        unfinished = f"The run {str(path)!r} was not finished; resume it with --resume."
+        unfinished = Fault(FaultKind.UNFINISHED, path)
         return [unfinished, *foreign(path, (*PARTS, *ADDED), left_is_fine=True)]
     try:
         older, sums = parts.format_of(path) == 1, Run(path).checksums
     except UserError as error:
-        return [str(error), *foreign(path, (*PARTS, *ADDED))]
+        unreadable = Fault(FaultKind.UNREADABLE, path, str(error))
+        return [unreadable, *foreign(path, (*PARTS, *ADDED))]
     wanted = {*parts.NEEDED, *sums, *(() if older else (parts.CHECKSUMS,))}
     known = {*(wanted if parts.CHECKSUMS in present else PARTS), parts.AUDIT}
     faults = [
@@ -67,38 +100,38 @@ def check_run(path: Path) -> list[str]:
     return [*faults, *foreign(path, (*PARTS, *ADDED))]
 
 
-def _faults(path: Path, name: str, wanted: bool, known: bool) -> Iterator[str]:
+def _faults(path: Path, name: str, wanted: bool, known: bool) -> Iterator[Fault]:
     """What is wrong with one file."""
     file = path / name
     kind = kind_of(file)
     if kind not in (None, FILE):
-        return  # which `foreign` says
+        return  # which `foreign` reports
     if kind and not known:
-        yield f"The file {str(file)!r} was added: the run was finished without it."
+        yield Fault(FaultKind.ADDED, file)
     elif kind:
         try:
             READ[name](Run(path))
         except UserError as error:
-            yield str(error)
+            yield Fault(FaultKind.UNREADABLE, file, str(error))
     elif wanted:
-        yield f"The file {str(file)!r} is missing; restore it from a copy."
+        yield Fault(FaultKind.MISSING, file)
 
 
-def _disagreements(run: Run, sums: dict[str, str]) -> Iterator[str]:
-    """Where files that are whole, each for itself, do not belong together."""
+def _disagreements(run: Run, sums: dict[str, str]) -> Iterator[Fault]:
+    """Where files that are intact, each by itself, do not belong together."""
     try:
         check_manifest(run)
     except UserError as error:
-        yield str(error)
+        yield Fault(FaultKind.UNREADABLE, run.path, str(error))
     if run.info.model_sha256 != sums.get(parts.MODEL):
-        yield f"run.json and checksums.txt of {str(run.path)!r} speak of different weights."
+        yield Fault(FaultKind.OTHER_WEIGHTS, run.path)
     for name in sorted(sums.keys() - {*PARTS}):
-        yield f"checksums.txt of {str(run.path)!r} names {name!r}, which is no part of a run."
+        yield Fault(FaultKind.UNKNOWN_CHECKSUM, run.path, name)
 
 
 def foreign(
     path: Path, files: Collection[str], folders: Collection[str] = (), left_is_fine: bool = False
-) -> Iterator[str]:
+) -> Iterator[Fault]:
     """What stands in a folder that no command puts there, or not as what it should be.
 
     Args:
@@ -117,14 +150,14 @@ def foreign(
         elif name in folders or name == parts.FIGURES:
             yield from _odd(entry, True, FOLDER)
         elif left and kind == FILE and not left_is_fine:
-            yield f"{str(entry)!r} is left of a process that was cut off; move it away."
+            yield Fault(FaultKind.LEFT_OVER, entry)
         else:
             yield from _odd(entry, expected, FILE)
 
 
-def _odd(entry: Path, expected: bool, wanted: str) -> Iterator[str]:
+def _odd(entry: Path, expected: bool, wanted: str) -> Iterator[Fault]:
     kind = kind_of(entry)
     if kind not in (None, wanted):
-        yield f"{str(entry)!r} is {kind}, which qunlearn does not write; move it away."
+        yield Fault(FaultKind.NOT_A_FILE, entry, kind)
     elif not expected:
-        yield f"{str(entry)!r} is no part of what qunlearn writes here; move it away."
+        yield Fault(FaultKind.FOREIGN, entry)

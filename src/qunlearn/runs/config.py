@@ -12,6 +12,7 @@ from qunlearn.runs.data_config import MOVED, DataConfig
 from qunlearn.runs.provenance import Provenance, separated
 from qunlearn.training.config import (
     LARGEST_SEED,
+    MOST_THREADS,
     Bits,
     ComputeConfig,
     Config,
@@ -138,4 +139,7 @@ class EvaluateConfig(DescribeConfig):
     )
     seed: int = Field(
         0, ge=0, le=LARGEST_SEED, description="Seed of the samples that the attacks learn from."
+    )
+    threads: int | None = Field(
+        None, ge=1, le=MOST_THREADS, description="Processor threads; all cores by default."
     )

@@ -18,7 +18,8 @@ from qunlearn.runs.data import place_of
 from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.model_file import Header, is_quantized, spec_of
 from qunlearn.runs.reference import check_present
-from qunlearn.store.run import DeclaredCheck, Run
+from qunlearn.store.info import DeclaredCheck
+from qunlearn.store.run import Run
 
 
 def completed(config: AdoptConfig, run: Run, tensors: Mapping[str, Tensor]) -> AdoptConfig:

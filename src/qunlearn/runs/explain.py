@@ -50,43 +50,15 @@ class Conflict:
                 {"layer": a, "share_in_conflict": b, "mean_cosine": c, "length_kept": d}
                 for a, b, c, d in rows
             ],
-            "words": self.words(),
         }
 
-    def words(self) -> str:
-        """What it says, in plain words."""
-        share, cosine = self.in_conflict(), self.cosine.mean(1)
-        overall = 100 * share.mean().item()
-        told = [
-            f"{name or 'the whole model'} ({100 * s:.0f} %)"
-            for name, s in zip(self.layers, share.tolist(), strict=True)
-        ]
-        order = share.argsort(descending=True, stable=True).tolist()
-        worst, least = [told[i] for i in order[:3] if share[i] > 0], told[order[-1]]
-        parts = self.cosine.shape[1] // 2
-        halves = [
-            100 * (half < 0).double().mean().item()
-            for half in (self.cosine[:, :parts], self.cosine[:, parts:])
-            if half.numel()
-        ]
-        sentences = [
-            f"Forgetting and retaining pulled apart in {overall:.0f} % of the sampled steps and "
-            f"layers ({len(self.steps)} steps, {len(self.layers)} layers).",
-        ]
-        if worst and len(told) > 1:
-            sentences.append(f"Most often in {', '.join(worst)}; least in {least}.")
-        if len(halves) == 2:
-            change = halves[1] - halves[0]
-            trend = "rose" if change > 5 else "fell" if change < -5 else "stayed about the same"
-            sentences.append(
-                f"From the first half of the run to the second it {trend} "
-                f"({halves[0]:.0f} % to {halves[1]:.0f} %)."
-            )
-        sentences.append(
-            f"The mean cosine is {cosine.mean():+.2f}; the projection left "
-            f"{100 * self.kept.mean().item():.0f} % of the forget gradient's length."
-        )
-        return " ".join(sentences)
+    def halves(self) -> tuple[float, float] | None:
+        """The share in conflict in the run's first half and second; None if it has one step."""
+        middle = self.cosine.shape[1] // 2
+        if not middle:
+            return None
+        first, second = self.cosine[:, :middle], self.cosine[:, middle:]
+        return (first < 0).double().mean().item(), (second < 0).double().mean().item()
 
 
 def conflict_of(path: Path) -> Conflict:

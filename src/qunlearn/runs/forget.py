@@ -18,7 +18,8 @@ from qunlearn.runs.plan import Plan, plan_forgetting
 from qunlearn.runs.recipe import builder
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.retire import retire_into
-from qunlearn.store.run import Run, RunInfo
+from qunlearn.store.info import RunInfo
+from qunlearn.store.run import Run
 from qunlearn.training.devices import leave_together
 
 PLACES = ("run", "start_from", "provenance.data")

@@ -12,7 +12,8 @@ from qunlearn.runs.metrics import RunMetrics, metrics_of
 from qunlearn.runs.model_file import Header, save
 from qunlearn.runs.origin import origin_of
 from qunlearn.runs.outputs import kept_outputs
-from qunlearn.store.run import Run, RunInfo
+from qunlearn.store.info import RunInfo
+from qunlearn.store.run import Run
 
 
 def retire_into(run: Run, origin: Run, model: nn.Module, split: Split, header: Header) -> None:

@@ -24,7 +24,8 @@ from qunlearn.runs.recipe import recipe_of
 from qunlearn.runs.train import header_of
 from qunlearn.store.arrays import write_arrays
 from qunlearn.store.files import Row
-from qunlearn.store.run import Run, RunInfo
+from qunlearn.store.info import RunInfo
+from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import digest as digest_of
 
 

@@ -23,7 +23,8 @@ from qunlearn.runs.evaluate import predictions, scores_of
 from qunlearn.runs.model_file import Header, model_with, save, tensors_of
 from qunlearn.runs.provenance import Provenance
 from qunlearn.store.files import Row
-from qunlearn.store.run import SPLIT, Run, RunInfo
+from qunlearn.store.info import RunInfo
+from qunlearn.store.run import SPLIT, Run
 from qunlearn.training.config import Config, OptimizerConfig
 from qunlearn.training.devices import leave_together, make_fabric
 from qunlearn.training.train import check_fits, train

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from qunlearn.errors import UserError
-from qunlearn.runs.check import check_run, foreign
+from qunlearn.runs.check import Fault, FaultKind, check_run, foreign
 from qunlearn.store.lock import check_unlocked
 from qunlearn.store.place import FOLDER, kind_of
 from qunlearn.store.run import PAGE
@@ -14,7 +14,7 @@ from qunlearn.store.study import CONFIG, TABLE, StudyFolder
 from qunlearn.study.config import CELLS, TRIALS
 
 
-def check_folder(path: Path) -> dict[Path, list[str]]:
+def check_folder(path: Path) -> dict[Path, list[Fault]]:
     """What is wrong with each run in a folder: the run itself, or the cells of a comparison.
 
     The comparison itself is among them, for its settings, its table and what else is in it.
@@ -43,17 +43,17 @@ def _folders(path: Path) -> list[Path]:
     return [entry for entry in sorted(path.iterdir()) if kind_of(entry) == FOLDER]
 
 
-def _unreadable(folder: StudyFolder) -> Iterator[str]:
+def _unreadable(folder: StudyFolder) -> Iterator[Fault]:
     readers: tuple[Callable[[], object], ...] = (lambda: folder.config, folder.sealed_table)
     for read in readers:
         try:
             read()
         except UserError as error:
-            yield str(error)
+            yield Fault(FaultKind.UNREADABLE, folder.path, str(error))
 
 
-def _checked(cell: Path) -> list[str]:
+def _checked(cell: Path) -> list[Fault]:
     try:
         return check_run(cell)
     except UserError as error:
-        return [str(error)]
+        return [Fault(FaultKind.UNREADABLE, cell, str(error))]

@@ -78,6 +78,13 @@ class Block:
     paper: Mapping[str, PaperRow]
     stated: Sequence[Stated]
 
+    def below(self, method: str, other: str) -> float | None:
+        """By how many percent a method's AG is below another's; None if one of them is missing."""
+        gaps = {row.method: row.AG[0] for row in self.table.methods}
+        if method not in gaps or not gaps.get(other):
+            return None
+        return 100 * (1 - gaps[method] / gaps[other])
+
     def to_json(self) -> dict[str, object]:
         """As `--json` prints it."""
         return {

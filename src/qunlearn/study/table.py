@@ -84,6 +84,8 @@ class TableRow:
         agreement: With Retrain's predictions, in percent, by part; empty for Retrain.
         divergence: From Retrain's probabilities, by part; empty for Retrain.
         lira: What the attack on each sample finds, where there are three Retrains or more.
+        relearned: FA after the relearning probe's fine-tuning on retained samples; None if a cell
+            was made without the probe.
     """
 
     method: str
@@ -104,6 +106,7 @@ class TableRow:
     agreement: Mapping[str, Interval] = field(default_factory=dict)
     divergence: Mapping[str, Interval] = field(default_factory=dict)
     lira: Mapping[str, Interval] = field(default_factory=dict)
+    relearned: Interval | None = None
 
     @property
     def figures(self) -> dict[str, Interval]:
@@ -265,7 +268,13 @@ def _row(
         agreement=by_part("agreement") if compared else {},
         divergence=by_part("divergence") if compared else {},
         lira=attacked,
+        relearned=_relearned(metrics),
     )
+
+
+def _relearned(metrics: Sequence[RunMetrics]) -> Interval | None:
+    found = [m.relearning.accuracy for m in metrics if m.relearning is not None]
+    return _mean(found) if len(found) == len(metrics) else None
 
 
 def noise_floor(retrains: Sequence[CellResult]) -> NoiseFloor | None:

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from qunlearn.children import at_a_time, end, safe_children
 from qunlearn.errors import Failure, UserError
+from qunlearn.store.info import made_beside
 from qunlearn.store.place import named_folders, set_named
-from qunlearn.store.run import made_beside
 
 J = TypeVar("J")
 R = TypeVar("R")

@@ -85,12 +85,17 @@ class Machine(Fabric):
             return super().launch(*args, **kwargs)
 
 
+def use_threads(threads: int | None) -> None:
+    """Compute with this number of processor threads; None leaves it as it is."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
 def make_fabric(config: ComputeConfig) -> Machine:
     """Create a Fabric for these settings; unsupported ones are a `UserError`."""
     if config.accelerator not in ACCELERATORS:
         raise unknown("accelerator", config.accelerator, ACCELERATORS)
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    use_threads(config.threads)
     accelerator = config.accelerator
     if accelerator == "auto":
         # mps has no deterministic scatter, so it must be requested explicitly.

@@ -21,8 +21,9 @@ import torch
 from qunlearn.errors import Failure, UserError
 from qunlearn.store.cache import memory_mapped
 from qunlearn.store.files import write_text
+from qunlearn.store.info import RunInfo
 from qunlearn.store.lock import LOCK
-from qunlearn.store.run import Run, RunInfo
+from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
 from qunlearn.store.weights import read_tensors, write_weights
 
