@@ -120,7 +120,7 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
             break
         if retained_after < retained_before - RECOVERED:
             waits.append("retained")
-            schedule = replace(schedule, pushing=0, pushes=0, lr=schedule.lr / 2)
+            schedule = schedule.repair_alone()
         elif found.state == "short":
             waits.append("target")
         else:

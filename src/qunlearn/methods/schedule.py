@@ -9,7 +9,7 @@ was trained into, and the samples come back as soon as somebody fine-tunes it (d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from qunlearn.methods.constants import (
@@ -66,6 +66,10 @@ class Schedule:
         """
         return self.steps - round(PLAIN * self.repair)
 
+    def repair_alone(self) -> Schedule:
+        """The repair once more, from half the learning rate."""
+        return replace(self, pushing=0, pushes=0, repair=_whole(self.repair), lr=self.lr / 2)
+
     def push_at(self, step: int) -> int | None:
         """The number of the forget batch that a step pushes; None if it pushes none.
 
@@ -105,9 +109,15 @@ def plan_steps(samples: int, depth: Depth, most: int | None = None) -> Schedule:
     steps = pushing + repair
     if most is not None and steps > most:
         pushing, steps = max(1, pushing * most // steps), most
-    steps -= steps % _rounds(steps)
-    return Schedule(depth, pushing, min(pushing, visits * batches), steps - pushing, lr)
+    pushes = min(pushing, visits * batches)
+    return Schedule(depth, pushing, pushes, _whole(steps) - pushing, lr)
 
 
 def _rounds(steps: int) -> int:
-    return max(1, round(steps / ROUND))
+    # Rounded down: the whole rounds of `_whole` are then as many.
+    return max(1, steps // ROUND)
+
+
+def _whole(steps: int) -> int:
+    """The steps without those that are left over when they are divided into equal rounds."""
+    return steps - steps % _rounds(steps)
