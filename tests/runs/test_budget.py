@@ -51,7 +51,7 @@ def test_a_budget_and_steps_that_are_set_both_hold(planned):
 
 
 def test_a_method_without_steps_has_no_budget(planned):
-    with pytest.raises(UserError, match="'oeu' has no number of steps .*; leave --budget out"):
+    with pytest.raises(UserError, match=r"'oeu' has no number of steps .*; leave --budget out"):
         planned(budget=0.5, method="oeu")
 
 
@@ -63,7 +63,7 @@ def test_a_share_of_a_retrain_that_nobody_knows_is_refused(planned, monkeypatch)
     for unknown in (adopted, Recipe(training=training, from_scratch=False)):
         assert retrain_steps(unknown, split) is None
     monkeypatch.setattr("qunlearn.runs.plan.recipe_of", lambda run: adopted)
-    with pytest.raises(UserError, match="A budget of 0.1 of a Retrain .*; give a number of steps"):
+    with pytest.raises(UserError, match=r"A budget of 0\.1 of a Retrain .*; give a number"):
         planned(budget=0.1)
     assert planned(budget=10).settings.steps == 10
 
