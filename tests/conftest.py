@@ -15,6 +15,7 @@ from filelock import FileLock
 
 from qunlearn.cli.main import main
 from qunlearn.data import Split, load_dataset
+from qunlearn.methods import relearn
 from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.train import train_run
 
@@ -26,6 +27,8 @@ SMALL: dict[str, Any] = {
     "batch_size": 50,
     "threads": 1,
 }
+FEW_STEPS = 2
+"""The steps of the relearning probe, where a test is not about it."""
 
 
 def flags(settings: dict[str, Any]) -> list[Any]:
@@ -34,7 +37,11 @@ def flags(settings: dict[str, Any]) -> list[Any]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Nothing is read from or left in the user's own cache; all workers share another."""
+    """Nothing is read from or left in the user's own cache; all workers share another.
+
+    The relearning probe follows each forgetting, but for a few steps only.
+    """
+    relearn.PROBE_STEPS = FEW_STEPS
     if "PYTEST_XDIST_WORKER" not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="qunlearn-tests-")
         os.environ["XDG_CACHE_HOME"] = folder.name

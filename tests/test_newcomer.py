@@ -144,7 +144,8 @@ def test_own_npz_and_all_samples_of_a_person_erased_from_it(net, do, tmp_path):
     write_npz("own.npz")
     quick = ("--epochs", 4, "--batch-size", 64, "--lr", 0.05)
     do("train", "--dataset", "own.npz", *OWN, *quick, "--out", "original")
-    do("forget", "original", "--where", f"user == {PERSON}", *OWN, "--out", "forgotten")
+    shallow = ("--depth", "shallow")
+    do("forget", "original", "--where", f"user == {PERSON}", *OWN, *shallow, "--out", "forgotten")
     write_npz("own.npz", without=PERSON)
     do("check", "forgotten")
     do("report", "forgotten")
@@ -164,7 +165,7 @@ def test_own_folder_of_images(net, do, tmp_path):
     theirs = [f"train/digit-{labels[n]}/{n}.png" for n in range(100, 120)]
     theirs += [f"test/digit-{labels[n]}/{n}.png" for n in range(TRAIN, TRAIN + 5)]
     (tmp_path / "please.csv").write_text("\n".join(["id", *theirs]))
-    do("forget", "original", "--ids", "please.csv", "--out", "forgotten")
+    do("forget", "original", "--ids", "please.csv", "--depth", "shallow", "--out", "forgotten")
     for name in theirs:
         (tmp_path / "images" / name).unlink()
     do("report", "forgotten")
@@ -197,7 +198,8 @@ def test_own_network_adopted_and_own_retrain(net, do):
     scaled = ("--mean", 0.0, "--std", 1.0)
     source = ("--dataset", "own.npz", *OWN, *scaled, "--held-out", "test:0.5")
     do("adopt", "--weights", "weights.safetensors", *source, "--out", "original")
-    do("forget", "original", "--where", f"user == {PERSON}", *OWN, "--out", "forgotten")
+    shallow = ("--depth", "shallow")
+    do("forget", "original", "--where", f"user == {PERSON}", *OWN, *shallow, "--out", "forgotten")
     declare = ("--weights", "retrained.safetensors", "--retrain-of", "forgotten", *OWN)
     do("adopt", *declare, "--out", "retrain")
     assert "declared" in do("evaluate", "forgotten", *OWN, "--reference", "retrain")

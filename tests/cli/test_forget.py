@@ -43,7 +43,7 @@ def test_forget_prints_a_table_and_json_that_is_the_folders_content(qunlearn, ru
 
 
 def test_the_config_makes_the_run_again_and_flags_win(qunlearn, run_folder, tmp_path):
-    words = ("forget", run_folder, "--class", 3, "--class", 5, "--set", "alpha=0.5", *FAST)
+    words = ("forget", run_folder, "--class", 3, "--class", 5, "--set", "momentum=0.5", *FAST)
     assert qunlearn(*words, "--seed", 7, "--out", tmp_path / "a")[0] == 0
     config = tmp_path / "a" / "config.toml"
     assert qunlearn("forget", "--config", config, "--accept", "--out", tmp_path / "b")[0] == 0
@@ -51,10 +51,25 @@ def test_the_config_makes_the_run_again_and_flags_win(qunlearn, run_folder, tmp_
     assert all(first[name].equal(again[name]) for name in first)
     assert Run.open(tmp_path / "a").split == Run.open(tmp_path / "b").split
 
-    more = ("--accept", "--config", config, "--set", "beta=2", "--seed", 8, "--out", tmp_path / "c")
+    more = (
+        "--accept",
+        "--config",
+        config,
+        "--set",
+        "weight_decay=0.002",
+        "--seed",
+        8,
+        "--out",
+        tmp_path / "c",
+    )
     assert qunlearn("forget", *more)[0] == 0
     settings = Run.open(tmp_path / "c").config["settings"]
-    assert [settings[k] for k in ("alpha", "beta", "seed", "epochs")] == [0.5, 2.0, 8, 1]
+    assert [settings[k] for k in ("momentum", "weight_decay", "seed", "epochs")] == [
+        0.5,
+        0.002,
+        8,
+        1,
+    ]
 
 
 def test_ids_and_rules_and_requests_one_after_another(qunlearn, run_folder, people, tmp_path):
@@ -168,7 +183,7 @@ def test_methods_lists_all_with_their_settings(qunlearn):
     assert published["settings"]["lr"]["search"] == [0.01, 0.1]
     assert not any(setting.get("search") for setting in calibrated["settings"].values())
     assert "lr" not in listed[3]["settings"]
-    assert "granularity" in qunlearn("methods", "calibrated")[1]
+    assert "depth" in qunlearn("methods", "calibrated")[1]
     assert "\nmomentum, weight_decay and augment follow" in qunlearn("methods", "calibrated")[1]
     assert "\nbatch_size, momentum, weight_decay and augment follow" in qunlearn("methods", "ft")[1]
     assert "follow" not in qunlearn("methods", "iu")[1]
@@ -211,12 +226,19 @@ def test_oeu_is_the_paper_s(qunlearn, run_folder, tmp_path):
     [
         (["--random", "0.1", "--method", "oeuu"], "did you mean 'oeu'"),
         (
-            ["--random", "0.1", "--set", "alhpa=1"],
-            "calibrated, 'alhpa'.*'alpha'",
+            ["--random", "0.1", "--set", "momentun=1"],
+            "calibrated, 'momentun'.*'momentum'",
         ),
-        (["--random", "0.1", "--set", "alpha=2"], "alpha = '2' .* 1 or less"),
+        (["--random", "0.1", "--method", "oeu", "--set", "alpha=2"], "alpha = '2' .* 1 or less"),
         (["--random", "0.1", "--set", "alpha"], "--set NAME=VALUE"),
-        (["--random", "0.1", "--set", "granularity=layers"], "granularity = 'layers'"),
+        (["--random", "0.1", "--depth", "abyssal"], "depth = 'abyssal' .*'deep' or 'shallow'"),
+        (["--random", "0.1", "--method", "ft", "--depth", "deep"], "'ft' has no setting 'depth'"),
+        (
+            ["--random", "0.1", "--method", "ft", "--budget", "9"],
+            "'ft' has no .*leave --budget out",
+        ),
+        (["--random", "0.1", "--budget", "0"], "budget = '0' .* greater than 0"),
+        (["--random", "0.1", "--budget", "inf"], "budget = 'inf' .* finite number"),
         (["--random", "0.1", "--epochs", "0"], "epochs = .*0.* 1 or more"),
         (
             ["--random", "0.1", "--method", "iu", "--epochs", "3"],
@@ -225,7 +247,7 @@ def test_oeu_is_the_paper_s(qunlearn, run_folder, tmp_path):
         (["--random", "1"], "fraction to forget is 1"),
         (["--random", "0.0001"], "nothing to forget"),
         (["--random", "nan"], "nan"),
-        (["--random", "0.1", "--set", "beta=inf"], "beta = 'inf' .* finite number"),
+        (["--random", "0.1", "--set", "lr=inf"], "lr = 'inf' .* finite number"),
         (["--class", "eleven"], "no class 'eleven'"),
         ([w for k in range(10) for w in ("--class", k)], "Nothing would be retained"),
         ([], "exactly one of"),

@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 
 import pytest
 from sealed import seal
@@ -38,7 +39,7 @@ def test_a_target_that_is_missed_is_exit_code_3_and_accepted_if_asked(
     code, said, _ = qunlearn("forget", run_folder, *FAST, "--out", out)
     assert code == 3
     assert {"short": "Target not reached", "too far": "Target overshot"}[state] in said
-    assert "; leave epochs out." in said or "; try --set lr=0.005." in said
+    assert "; allow more steps." in said or re.search(r"; try --set lr=0\.\d+\.", said)
     assert qunlearn("check", out)[0] == 0  # all was written
     assert qunlearn("forget", "--resume", "--out", out)[0] == 3
     assert qunlearn("forget", "--resume", "--accept", "--out", out)[0] == 0

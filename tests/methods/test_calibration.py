@@ -1,4 +1,4 @@
-"""The aim comes from unseen samples; the push goes down to it and no further."""
+"""The target comes from unseen samples; the push goes down to it and no further."""
 
 from __future__ import annotations
 
@@ -12,93 +12,123 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import wasserstein_distance
+from scipy.stats import ks_2samp, percentileofscore, wasserstein_distance
 
 from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods import Job, calibrated, calibration, forget
-from qunlearn.methods.calibrated import (
-    CalibratedConfig,
-    Push,
-    never_seen,
-    passes_per_epoch,
-    urgency,
-)
+from qunlearn.methods.calibrated import CalibratedConfig, Push, kept_down, never_seen, urgency
 from qunlearn.methods.calibration import (
     Calibration,
+    Estimate,
     Target,
     WrongTargets,
     calibration_of,
     difficulties,
-    find_target,
+    rank,
     state_of,
 )
 from qunlearn.methods.constants import (
     BELOW,
-    EPOCHS,
+    EARLIER,
+    EXTENSIONS,
     FEWEST,
     LEARNING,
-    LEAST,
-    LR,
-    ONE_TURN,
     PRIOR,
     PUSH,
-    PUSHES,
     RECENT,
     SLACK,
-    TURNS,
+    UNEVEN,
+    UNKNOWN,
     WRONG,
 )
-from qunlearn.metrics import margin
+from qunlearn.methods.schedule import Schedule, plan_steps
+from qunlearn.metrics import entropy, margin
 from qunlearn.report.target import target_words
 from qunlearn.training import checkpoint
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
 from qunlearn.training.inference import predict
 
-numbers = st.floats(-50, 50, width=32)
+NUMBERS = st.lists(st.sampled_from([-2.5, -1.0, 0.0, 0.5, 3.0, 40.0]), min_size=1)
+QUICK = {"probe": False, "batch_size": 30, "depth": "shallow"}
 
 
-@given(st.lists(numbers, min_size=1), st.lists(numbers, min_size=1), st.lists(numbers, min_size=1))
-def test_matching_keeps_order_and_stays_within_the_target(values, among, target):
-    found = calibration.quantile_map(*map(torch.tensor, (sorted(values), among, target)))
-    assert (found.diff() >= 0).all()
-    assert min(target) <= float(found.min()) <= float(found.max()) <= max(target)
+def target_of(model, split, seed=0):
+    return Estimate(model, split, split.held_out, seed).target(model)
 
 
-def test_matching_a_sample_among_its_own_kind_gives_the_targets_distribution():
+def odds_of(model, split, part):
+    return margin(predict(model, split.data, part), split.data.labels[part])
+
+
+@given(NUMBERS, NUMBERS)
+def test_a_rank_is_the_share_below_with_ties_by_half(values, others):
+    found = rank(torch.tensor(values), torch.tensor(others))
+    expected = [percentileofscore(others, value, kind="mean") / 100 for value in values]
+    torch.testing.assert_close(found, torch.tensor(expected).float(), rtol=0, atol=1e-6)
+
+
+def test_ranks_among_ones_own_kind_give_the_reference_distribution():
     rng = np.random.default_rng(0)
     among, values = (torch.tensor(rng.normal(3, 5, 4000)) for _ in range(2))
-    target = torch.tensor(rng.exponential(2, 1000))
-    found = calibration.quantile_map(values, among, target)
+    reference = torch.tensor(rng.exponential(2, 1000))
+    found = torch.quantile(reference, rank(values, among))
     for share in (0.1, 0.5, 0.9):
-        wanted = np.quantile(target.numpy(), share)
+        wanted = np.quantile(reference.numpy(), share)
         assert np.quantile(found.numpy(), share) == pytest.approx(wanted, rel=0.1)
 
 
-def test_the_aim_is_the_definition(trained, asked):
+def test_the_target_is_the_definition(trained, asked):
     labels = asked.data.labels
-    aim = find_target(trained, asked, asked.held_out, seed=0)
+    target = target_of(trained, asked)
     everyone = torch.cat([asked.retain, asked.forget])
     hard = difficulties(trained, asked, everyone, seed=0)
-    unseen = margin(predict(trained, asked.data, asked.held_out), labels[asked.held_out])
+    unseen = odds_of(trained, asked, asked.held_out)
     kept = asked.retain
     less = len(kept) / len(everyone)
     assert len(kept) <= calibration.MEMBERS
     for row in asked.forget[:10].tolist():
         own, same = kept[labels[kept] == labels[row]], labels[asked.held_out] == labels[row]
-        aims = []
+        targets, count = [], 0
         for members, reference in ((own, unseen[same]), (kept, unseen)):
-            share = ((hard[members] < hard[row]).sum() + (hard[members] <= hard[row]).sum()) / 2
+            if not len(reference):
+                targets.append(0.0)
+                continue
+            share = percentileofscore(hard[members].numpy(), float(hard[row]), kind="mean") / 100
             expected = calibration.with_less_data(reference, less).numpy()
-            aims.append(np.quantile(expected, float(share / len(members))))
+            targets.append(np.quantile(expected, share))
         count = min(len(own), int(same.sum()))
-        wanted = (count * aims[0] + PRIOR * aims[1]) / (count + PRIOR)
-        assert float(aim.margins[row]) == pytest.approx(float(wanted), abs=1e-4)
+        wanted = (count * targets[0] + PRIOR * targets[1]) / (count + PRIOR)
+        assert float(target.margins[row]) == pytest.approx(float(wanted), abs=1e-4)
     others = torch.ones(len(labels), dtype=torch.bool)
     others[asked.forget] = False
-    assert aim.margins[others].isnan().all()
-    assert (aim.random, aim.unseen) == (True, len(asked.held_out))
+    assert target.margins[others].isnan().all()
+    assert target.unseen == len(asked.held_out)
+    mean = float(entropy(predict(trained, asked.data, asked.held_out)).mean())
+    assert target.entropy == pytest.approx(mean * less**-LEARNING)
+
+
+def test_ranks_are_of_the_network_before_and_the_reference_of_the_one_now(trained, asked):
+    """A target is estimated again after forgetting; the samples' order is not."""
+    estimate = Estimate(trained, asked, asked.held_out, seed=0)
+    less_confident = copy.deepcopy(trained)
+    with torch.no_grad():
+        less_confident.fc.weight.mul_(0.5)
+        less_confident.fc.bias.mul_(0.5)
+    before, now = (estimate.target(model).margins for model in (trained, less_confident))
+    anew = Estimate(less_confident, asked, asked.held_out, seed=0)
+    assert not anew.target(less_confident).margins[asked.forget].equal(now[asked.forget])
+    anew.ranking = estimate.ranking
+    assert anew.target(less_confident).margins[asked.forget].equal(now[asked.forget])
+    assert now[asked.forget].sigmoid().mean() < before[asked.forget].sigmoid().mean()
+
+
+def test_no_more_unseen_samples_are_used_than_are_needed(trained, asked, monkeypatch):
+    monkeypatch.setattr(calibration, "UNSEEN", 12)
+    estimate = Estimate(trained, asked, asked.test, seed=0)
+    assert len(estimate.unseen) == estimate.target(trained).unseen == 12
+    assert torch.isin(estimate.unseen, asked.test).all()
 
 
 @pytest.mark.parametrize("less", [0.9, 0.7, 0.5])
@@ -116,50 +146,104 @@ def test_with_less_data_errors_grow_by_the_power_law(less):
 
 def test_of_a_class_that_is_gone_nothing_is_to_be_left(trained, digits):
     split = digits.forget_class(3)
-    aim = find_target(trained, split, split.held_out, seed=0)
-    assert (aim.margins[split.forget] == -torch.inf).all()
-    assert not aim.random
+    target = target_of(trained, split)
+    assert (target.margins[split.forget] == -torch.inf).all()
 
 
 def test_a_class_is_gone_only_if_nothing_of_it_is_retained(trained, asked, monkeypatch):
     # Of many classes, a few have nobody among the retained samples that are looked at.
     monkeypatch.setattr(calibration, "MEMBERS", 5)
-    aim = find_target(trained, asked, asked.held_out, seed=0)
-    assert aim.margins[asked.forget].isfinite().all()
+    assert target_of(trained, asked).margins[asked.forget].isfinite().all()
 
 
-def test_the_push_is_on_samples_above_their_aim_alone(trained, asked):
-    model = copy.deepcopy(trained).train()
-    job = Job(model, asked, make_fabric(ComputeConfig()))
-    config = CalibratedConfig(batch_size=2 * len(asked.forget))
-    push = Push(job, config, model, find_target(model, asked, asked.held_out, config.seed))
-    push.forget([(0, 0)])
+def push_of(model, split, schedule, target=None, **settings):
+    """The objective of a schedule, on a model in training mode."""
+    config = CalibratedConfig(batch_size=len(split.retain), **settings)
+    job = Job(model, split, make_fabric(ComputeConfig()))
+    pushed = torch.cat([split.forget, kept_down(split)])
+    return Push(job, config, model, target or target_of(model, split), schedule, pushed)
+
+
+def gradients(model):
     found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
-    batch, others = push.loader.batch(0, 0), push.others.batch(0, 0)
-    assert set(others.index.tolist()) <= set(asked.retain.tolist())
     model.zero_grad()
-    logits = model(torch.cat([batch.images, others.images]))
-    odds = margin(logits[: len(batch.labels)], batch.labels)
-    aims = push.target.margins[batch.index]
-    above = odds.detach().sigmoid() - aims.sigmoid()
-    weights = torch.tensor(list(map(by_hand, odds.tolist(), aims.tolist())))
+    return found
+
+
+PUSHING = Schedule("shallow", pushing=1, pushes=1, repair=0, lr=0.01)
+REPAIRING = Schedule("shallow", pushing=0, pushes=0, repair=1, lr=0.01)
+
+
+def test_a_step_is_the_retain_loss_and_the_push_in_one_pass(trained, asked):
+    model = copy.deepcopy(trained).train()
+    push = push_of(model, asked, PUSHING)
+    reported = push.gradients(0, 0)
+    found = gradients(model)
+    retained, batch = push.augmented.batch(0, 0), push.loader.batch(0, 0)
+    assert set(batch.index.tolist()) == set(asked.forget.tolist())
+    assert set(retained.index.tolist()) == set(asked.retain.tolist())
+    plain = asked.data.normalise(asked.data.images[batch.index])
+    torch.testing.assert_close(batch.images, plain)  # the targets are not of augmented ones either
+    logits = model(torch.cat([retained.images, batch.images]))
+    odds = margin(logits[len(retained.labels) :], batch.labels)
+    targets = push.target.margins[batch.index]
+    above = odds.detach().sigmoid() - targets.sigmoid()
+    weights = torch.tensor(list(map(by_hand, odds.tolist(), targets.tolist())))
     weights *= (1 + above.mean() / BELOW).clamp(0, 1)
     assert 0 < weights.count_nonzero() < len(weights)
-    (PUSH * (weights * odds).sum() / config.batch_size).backward()
-    expected = [p.grad for p in model.parameters() if p.grad is not None]
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-    push.target = replace(push.target, margins=torch.full_like(push.target.margins, torch.inf))
-    model.zero_grad()
-    push.forget([(0, 0)])
-    assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
+    loss = torch.nn.functional.cross_entropy(logits[: len(retained.labels)], retained.labels)
+    assert float(reported["loss"]) == pytest.approx(float(loss), rel=1e-5)
+    (loss + PUSH * (weights * odds).sum() / len(asked.retain)).backward()
+    for a, b in zip(found, gradients(model), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
 
 
-def by_hand(odds, aim):
+def test_a_step_of_the_repair_is_the_retain_loss_alone(trained, asked):
+    model = copy.deepcopy(trained).train()
+    push = push_of(model, asked, REPAIRING)
+    push.gradients(0, 0)
+    found = gradients(model)
+    loader = push.plain if REPAIRING.plain_from == 0 else push.augmented
+    retained = loader.batch(0, 0)
+    torch.nn.functional.cross_entropy(model(retained.images), retained.labels).backward()
+    for a, b in zip(found, gradients(model), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+    assert push.report() == {}
+
+
+def test_the_last_steps_are_without_augmentation(trained, asked, monkeypatch):
+    schedule = Schedule("shallow", pushing=1, pushes=1, repair=9, lr=0.01)
+    model = copy.deepcopy(trained).train()
+    push = push_of(model, asked, schedule)
+    assert 1 < schedule.plain_from < schedule.steps
+    assert (push.augmented.augment, push.plain.augment, push.loader.augment) == (True, False, False)
+    used = []
+    for loader in (push.augmented, push.plain):
+        own = loader.batch
+        monkeypatch.setattr(
+            loader, "batch", lambda *at, own=own, name=loader: used.append(name) or own(*at)
+        )
+    for step in range(schedule.steps):
+        push.gradients(0, step)
+    augmented = schedule.plain_from
+    assert used == [push.augmented] * augmented + [push.plain] * (schedule.steps - augmented)
+
+
+def test_at_or_below_its_target_no_sample_is_pushed(trained, asked):
+    model = copy.deepcopy(trained).train()
+    high = replace(target_of(model, asked), margins=torch.full((len(asked.data),), torch.inf))
+    push = push_of(model, asked, PUSHING, high)
+    push.gradients(0, 0)
+    found = push.report()
+    assert found["pushed"] == 0
+    assert found["above"] < 0
+
+
+def by_hand(odds, target):
     """How hard a sample is pushed, one by one."""
-    far = [(1 / (1 + math.exp(-odds)) - 1 / (1 + math.exp(min(-aim, 700)))) / SLACK]
-    if -math.inf < aim < 0:
-        far.append((odds - aim) / WRONG)
+    far = [(1 / (1 + math.exp(-odds)) - 1 / (1 + math.exp(min(-target, 700)))) / SLACK]
+    if -math.inf < target < 0:
+        far.append((odds - target) / WRONG)
     return min(max(0, *far), 1)
 
 
@@ -167,75 +251,94 @@ ODDS = st.floats(-30, 30)
 
 
 @given(ODDS, ODDS, ODDS | st.just(-math.inf))
-def test_the_farther_above_its_aim_the_harder_a_sample_is_pushed(one, other, aim):
+def test_the_farther_above_its_target_the_harder_a_sample_is_pushed(one, other, target):
     low, high = sorted((one, other))
     exactly = partial(torch.tensor, dtype=torch.double)
-    found = urgency(exactly([low, high]), exactly([aim, aim]))
-    expected = exactly([by_hand(low, aim), by_hand(high, aim)])
+    found = urgency(exactly([low, high]), exactly([target, target]))
+    expected = exactly([by_hand(low, target), by_hand(high, target)])
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
     assert found[0] <= found[1]
-    assert low > aim or found[0] == 0
-
-
-def test_a_small_request_takes_smaller_steps(trained, digits):
-    for fraction, rate in ((0.02, LR * LEAST), (0.2, LR)):
-        split = digits.forget_random(fraction)
-        result = forget(trained, split, epochs=1)
-        assert result.config.lr == pytest.approx(rate)
-        assert forget(trained, split, epochs=1, lr=0.002).config.lr == 0.002
-
-
-def test_more_epochs_bring_more_turns_and_fewer_bring_no_fewer(trained, asked):
-    """Without one of these, raising --epochs would be no remedy."""
-
-    def turns(epochs):
-        pushes = []
-        backward = Push.forget
-
-        def counting(self, batches):
-            pushes.extend(batches)
-            return backward(self, batches)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Push, "forget", counting)
-            forget(trained, asked, epochs=epochs)
-        return len(pushes)
-
-    usual = turns(EPOCHS)
-    assert turns(3 * EPOCHS) == 3 * usual
-    assert turns(1) >= usual / 2
+    assert low > target or found[0] == 0
 
 
 def test_nothing_is_pushed_once_the_samples_together_are_down(trained, asked):
-    model = copy.deepcopy(trained).train()
-    with torch.no_grad():  # so that it is unsure of all samples alike
-        model.fc.weight.zero_()
-        model.fc.bias.zero_()
-    config = CalibratedConfig(batch_size=2 * len(asked.forget))
-    job = Job(model, asked, make_fabric(ComputeConfig()))
-    push = Push(job, config, model, find_target(model, asked, asked.held_out, config.seed))
-    above = torch.full((len(asked.data),), 0.0)  # one sample far above its aim, ...
-    above[asked.forget[0]] = -20.0
-    for others, pushed in ((20.0, False), (-20.0, True)):  # ... the others below theirs, or above
-        margins = above.clone()
-        margins[asked.forget[1:]] = others
+    push = push_of(copy.deepcopy(trained).train(), asked, PUSHING)
+    odds = torch.zeros(len(asked.forget))
+    for others, pushed in ((20.0, False), (-20.0, True)):
+        margins = torch.full((len(asked.data),), others)  # all below their targets, or above ...
+        margins[asked.forget[0]] = -20.0  # ... but for one sample that is far above
         push.target = replace(push.target, margins=margins)
         push.recently = torch.empty(0)
-        model.zero_grad()
-        push.forget([(0, 0)])
-        assert any(p.grad.any() for p in model.parameters() if p.grad is not None) == pushed
+        assert bool(push.weights(odds, asked.forget).any()) == pushed
+        for _ in range(RECENT // len(odds) + 1):  # the mean is over the recent ones only
+            push.weights(odds, asked.forget)
     assert len(push.recently) == min(RECENT, len(asked.forget))
 
 
-def test_what_steers_it_survives_an_interruption_between_epochs(
+@pytest.fixture(scope="session")
+def twice(asked):
+    """A second request after the first."""
+    return asked.forget_random(0.1, 5)
+
+
+def test_samples_of_earlier_requests_are_pushed_if_they_rise_and_not_else(trained, twice):
+    (earlier,) = twice.earlier
+    assert torch.equal(kept_down(twice).sort().values, earlier.sort().values)
+    job = Job(copy.deepcopy(trained), twice, make_fabric(ComputeConfig()))
+    forgetting = calibrated._Forgetting(job, CalibratedConfig())
+    now = odds_of(trained, twice, earlier)
+    assert set(forgetting.pushed.tolist()) == {*twice.forget.tolist(), *earlier.tolist()}
+    torch.testing.assert_close(forgetting.target.margins[earlier], now)
+    push = push_of(copy.deepcopy(trained).train(), twice, PUSHING, forgetting.target)
+    assert not push.weights(now, earlier).any()
+    rises = push.weights(now + 3, earlier)
+    expected = torch.tensor([by_hand(a + 3, a) for a in now.tolist()])
+    torch.testing.assert_close(rises, expected)
+    assert rises.any()
+    assert not len(push.recently)  # they do not count for the mean of what is asked now
+    assert push.report() == {}
+
+
+def test_only_so_many_samples_of_earlier_requests_are_kept_down(twice, asked, monkeypatch):
+    assert not len(kept_down(asked))
+    assert len(twice.earlier[0]) <= EARLIER
+    monkeypatch.setattr(calibrated, "EARLIER", 7)
+    some = kept_down(twice)
+    assert len(some) == 7
+    assert torch.isin(some, twice.earlier[0]).all()
+
+
+def test_a_later_request_does_not_bring_an_earlier_one_back(trained, asked, twice, monkeypatch):
+    """Digits that were pushed far down rise at each step on the others, unless they are held."""
+    monkeypatch.setattr(calibrated, "PUSH", 20.0)
+    monkeypatch.setattr(calibrated, "BELOW", 9.0)
+    first = forget(trained, asked, **QUICK, steps=16).model
+    monkeypatch.undo()
+    (earlier,) = twice.earlier
+    low = 100 * float(odds_of(first, twice, earlier).sigmoid().mean())
+    assert low < 60
+
+    def rise():
+        model = forget(first, twice, **QUICK, steps=24).model
+        return 100 * float(odds_of(model, twice, earlier).sigmoid().mean()) - low
+
+    held = rise()
+    monkeypatch.setattr(calibrated, "EARLIER", 0)
+    assert held < rise() - 5
+
+
+def test_what_steers_it_survives_an_interruption_between_rounds(
     trained, asked, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(calibrated, "PUSH", 20.0)  # so that it goes too far, and the mean steers,
     monkeypatch.setattr(calibrated, "BELOW", 1.0)  # never to a halt: each step depends on the mean
-    monkeypatch.setattr(checkpoint, "SHARE", 1e9)  # each epoch's end is kept
-    settings = {"batch_size": 30, "epochs": 3}
+    monkeypatch.setattr(checkpoint, "SHARE", 1e9)  # each round's end is kept
+    monkeypatch.setattr("qunlearn.methods.schedule.ROUND", 6)
+    settings = {**QUICK, "steps": 24}
     whole = forget(trained, asked, **settings)
-    assert min(row["above"] for row in whole.history) < 0
+    pushing = [row for row in whole.history if "above" in row]
+    assert len(pushing) >= 2
+    assert min(row["above"] for row in pushing) < 0
 
     def stop(row):
         if row["epoch"] == 2:
@@ -245,69 +348,112 @@ def test_what_steers_it_survives_an_interruption_between_epochs(
     with pytest.raises(KeyboardInterrupt):
         forget(trained, asked, checkpoint=kept, on_epoch=stop, **settings)
     again = forget(trained, asked, checkpoint=kept, **settings)
-    assert [row["above"] for row in again.history] == [row["above"] for row in whole.history]
+    names = ("epoch", "loss", "above", "pushed")
+    rows = [
+        [{name: row.get(name) for name in names} for row in each.history] for each in (again, whole)
+    ]
+    assert rows[0] == rows[1]
     for name, tensor in whole.model.state_dict().items():
         assert tensor.equal(again.model.state_dict()[name]), name
 
 
-@given(st.integers(1, 400), st.integers(1, 40))
-def test_each_sample_has_its_turn_and_few_samples_have_more(forget_steps, epochs):
-    rounds = passes_per_epoch(forget_steps, epochs, LR, 0.0)
-    assert rounds >= 1
-    if rounds > 1:
-        assert rounds * epochs <= TURNS
-        assert rounds * forget_steps * epochs <= 1.5 * PUSHES
-    more = rounds + 1
-    assert more * forget_steps * epochs > PUSHES / 1.5 or more * epochs > TURNS
-    # Turns of a third of the size: no fewer, at most three times as many, still as many batches.
-    small = passes_per_epoch(forget_steps, epochs, LR / 3, 0.0)
-    assert rounds <= small <= max(1, 3 * TURNS / epochs)
-    assert small == 1 or small * forget_steps * epochs <= 1.5 * PUSHES
+def ending(monkeypatch, states, falls=()):
+    """Has each round of steps end in a state of choice, with a fall of the retained accuracy."""
+    states, falls = iter(states), iter(falls)
+    monkeypatch.setattr(calibration, "state_of", lambda *figures: next(states))
+    measure = calibrated._Forgetting.measure
+
+    def measured(self):
+        odds, _ = measure(self)
+        return odds, 100.0 - next(falls, 0.0)
+
+    monkeypatch.setattr(calibrated._Forgetting, "measure", measured)
 
 
-@given(st.integers(1, 400), st.integers(1, 40), st.floats(0, 1))
-def test_samples_that_have_far_to_go_have_more_turns(forget_steps, epochs, distance):
-    usual, rounds = (passes_per_epoch(forget_steps, epochs, LR, far) for far in (0.0, distance))
-    assert rounds >= usual
-    assert rounds == usual or abs(rounds * ONE_TURN - distance) <= ONE_TURN / 2 + 1e-9
-
-
-def test_the_way_to_go_leaves_out_classes_that_go_as_a_whole():
-    margins = torch.tensor([0.0, torch.nan, -torch.inf, -100.0])
-    aim = Target(margins, 10, 0.1, before=torch.tensor([0.9, 0.8, 1.0]), random=True)
-    assert aim.distance(torch.tensor([3, 2, 0])) == pytest.approx((0.9 + 0.5) / 2)
-    assert replace(aim, before=torch.ones(1)).distance(torch.tensor([2])) == 0.0
-
-
-def test_the_distribution_lands_near_its_aim_and_the_rest_stays(trained, asked):
-    result = forget(trained, asked, batch_size=30, epochs=8)
+@pytest.mark.parametrize(
+    ("states", "falls", "waited"),
+    [
+        (["reached"], [], ()),
+        (["short", "reached"], [], ("target",)),
+        (["reached", "reached"], [0.0, 50.0, 0.0], ("retained",)),
+        (["short", "reached"], [0.0, 50.0, 0.0], ("retained",)),  # that comes first
+        (["short"] * 9, [], ("target",) * EXTENSIONS),
+        (["too far"], [], ()),
+    ],
+)
+def test_steps_are_added_for_what_is_missed_and_that_is_said(
+    trained, asked, monkeypatch, states, falls, waited
+):
+    plan = Schedule("shallow", pushing=2, pushes=1, repair=2, lr=0.01)
+    monkeypatch.setattr(calibrated, "plan_steps", lambda *request: plan)
+    monkeypatch.setattr(Calibration, "state", property(lambda found: calibration.state_of()))
+    ending(monkeypatch, states, falls)
+    result = forget(trained, asked, **QUICK)
     found = result.findings.calibration
-    labels = asked.data.labels
-
-    def sure(model, part):
-        return 100 * float(margin(predict(model, asked.data, part), labels[part]).sigmoid().mean())
-
-    assert found.reached == pytest.approx(sure(result.model, asked.forget), abs=0.01)
-    assert found.state == "reached"
-    assert sure(result.model, asked.retain) > sure(trained, asked.retain) - 5
-
-    def confidences(model):
-        forget = asked.forget
-        return margin(predict(model, asked.data, forget), labels[forget]).sigmoid().numpy()
-
-    # The distribution as a whole: easy samples stay sure, hard ones become unsure.
-    aims = find_target(trained, asked, asked.held_out, 0).confidences[asked.forget].numpy()
-    assert found.target == pytest.approx(100 * aims.mean(), abs=0.01)
-    before, after = confidences(trained), confidences(result.model)
-    alike = wasserstein_distance([aims.mean()], aims)  # all samples at the mean of their aims
-    distances = [wasserstein_distance(found, aims) for found in (before, after)]
-    assert distances[1] < min(distances[0], alike) / 2
-    assert abs(after - aims).mean() < abs(before - aims).mean() / 2  # each at its own
+    assert found.waited_for == waited
+    steps = {"target": plan.steps, "retained": plan.repair}
+    assert found.steps == result.config.steps == plan.steps + sum(steps[each] for each in waited)
+    assert [row["epoch"] for row in result.history] == list(range(1, len(waited) + 2))
+    elapsed = [row["elapsed"] for row in result.history]
+    assert elapsed == sorted(elapsed)
+    monkeypatch.undo()
+    said = target_words(replace(found, distance=None))
+    assert ("until the target was reached" in said) == ("target" in waited)
+    assert ("until retained samples recovered" in said) == ("retained" in waited)
 
 
-def aimed_at(margins, asked):
-    before = torch.full(asked.forget.shape, 0.99)
-    return Target(margins, 300, variance=0.15, before=before, random=False)
+def test_no_step_is_added_to_a_limited_number(trained, asked, monkeypatch):
+    ending(monkeypatch, ["short"] * 99, [0.0, 50.0])
+    result = forget(trained, asked, **QUICK, steps=3)
+    found = result.findings.calibration
+    assert (found.steps, found.waited_for, found.limited) == (3, (), True)
+    assert (found.retained_before, found.retained_after) == (100.0, 50.0)
+
+
+def test_the_distribution_lands_near_its_target_and_the_rest_stays(trained, asked):
+    result = forget(trained, asked, **QUICK)
+    found = result.findings.calibration
+    odds = [odds_of(model, asked, asked.forget).numpy() for model in (trained, result.model)]
+    before, after = (1 / (1 + np.exp(-each)) for each in odds)
+    assert found.before == pytest.approx(100 * before.mean(), abs=0.01)
+    assert found.reached == pytest.approx(100 * after.mean(), abs=0.01)
+    assert found.met
+
+    def mean(model):
+        return float(odds_of(model, asked, asked.retain).sigmoid().mean())
+
+    assert mean(result.model) > mean(trained) - 0.05
+    # The distribution as a whole: easy samples keep their confidence, hard ones lose it.
+    estimate = Estimate(trained, asked, asked.held_out, 0)
+    margins = estimate.target(result.model).margins[asked.forget].numpy()
+    targets = 1 / (1 + np.exp(-margins))
+    assert found.target == pytest.approx(100 * targets.mean(), abs=0.01)
+    assert found.distance == pytest.approx(ks_2samp(odds[1], margins).statistic)
+    assert found.distance_before == pytest.approx(ks_2samp(odds[0], margins).statistic)
+    distances = [wasserstein_distance(each, targets) for each in (before, after)]
+    assert distances[1] < distances[0]
+    planned = plan_steps(len(asked.forget), "shallow")
+    assert (found.depth, found.lr, found.limited) == ("shallow", planned.lr, False)
+    assert found.steps >= planned.steps
+
+
+@pytest.mark.parametrize("depth", ["deep", "shallow"])
+def test_what_was_done_is_on_record(trained, asked, depth):
+    settings = {"depth": depth, "steps": 2, "lr": 0.002, "probe": False}
+    result = forget(trained, asked, **settings)
+    found = result.findings.calibration
+    assert (found.depth, found.steps, found.lr, found.limited) == (depth, 2, 0.002, True)
+    assert (result.config.steps, result.config.lr) == (2, 0.002)
+
+
+def test_a_whole_class_has_no_distribution_to_compare(trained, digits):
+    split = digits.forget_class(3)
+    found = forget(trained, split, **QUICK, steps=2).findings.calibration
+    assert (found.class_wise, found.distance, found.distance_before) == (True, None, None)
+
+
+def aimed_at(margins, unseen=300, variance=0.15):
+    return Target(margins, unseen, variance, entropy=0.5)
 
 
 @pytest.mark.parametrize(
@@ -316,14 +462,48 @@ def aimed_at(margins, asked):
 def test_the_verdict_says_where_it_landed(shift, state, asked):
     margins = torch.full((len(asked.data),), torch.nan)
     margins[asked.forget] = torch.linspace(-3, 3, len(asked.forget))
-    aim = aimed_at(margins, asked)
-    found = calibration_of(aim, asked, margins[asked.forget] + shift, [30.0, 1.9, 2.1], 1.0)
+    wanted = margins[asked.forget]
+    target, before = aimed_at(margins), torch.full(asked.forget.shape, 5.0)
+    found = calibration_of(target, asked, before, wanted + shift)
     assert found.state == state
-    assert (found.reached_in_epoch, found.epochs) == (2, 3)
-    never = calibration_of(aim, asked, margins[asked.forget], [30.0, 9.0], 1.234)
-    assert (never.reached_in_epoch, never.logit_scale) == (None, 1.234)
-    unlearned = replace(aim, before=aim.confidences[asked.forget])
-    assert calibration_of(unlearned, asked, margins[asked.forget], [0.0], 1.0).state == "little"
+    assert (found.samples, found.unseen, found.random) == (len(wanted), 300, True)
+    assert calibration_of(target, asked, wanted, wanted).state == "little"
+
+
+@pytest.mark.parametrize("samples", [10, 40])
+def test_the_right_mean_is_not_enough(digits, samples):
+    """70 % of samples at log-odds +12 and 30 % at -12 have a mean of 0.7, and no such sample."""
+    rows = digits.retain[:samples]
+    split = digits.forget_ids([digits.data.ids[row] for row in rows.tolist()])
+    margins = torch.full((len(split.data),), torch.nan)
+    margins[split.forget] = math.log(0.7 / 0.3)
+    target, before = aimed_at(margins, unseen=500), torch.full((samples,), 12.0)
+    now = torch.full((samples,), 12.0)
+    now[: round(0.3 * samples)] = -12.0
+    found = calibration_of(target, split, before, now)
+    assert found.reached == pytest.approx(found.target, abs=0.01)
+    assert found.distance == pytest.approx(0.7)
+    assert (found.state, found.met) == ("uneven", False)
+    assert "on average only" in target_words(found)
+    evenly = calibration_of(target, split, before, margins[split.forget])
+    assert (evenly.state, evenly.met, evenly.distance) == ("reached", True, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("distance", "chance", "state"),
+    [
+        (UNEVEN - 0.01, 0.0, "reached"),
+        (UNEVEN + 0.01, 0.0, "uneven"),
+        (UNEVEN + 0.01, UNEVEN + 0.02, "reached"),
+        (0.9, 0.5, "uneven"),
+        (None, 0.0, "reached"),
+    ],
+)
+def test_a_distance_counts_beyond_chance_and_what_is_always_close(distance, chance, state):
+    found = Calibration(75.0, 75.5, 98.0, 1.0, 450, 500, random=True)
+    found = replace(found, distance=distance, distance_before=0.9, distance_chance=chance)
+    assert found.state == state
+    assert replace(found, reached=95.0).state == "short"  # the mean comes first
 
 
 @pytest.mark.parametrize("below", [12.0, 17.0, 29.0])
@@ -342,72 +522,59 @@ def test_far_below_the_aim_is_never_reached(below):
 def test_chance_excuses_no_push_that_went_but_part_of_the_way(left, state, asked):
     margins = torch.full((len(asked.data),), torch.nan)
     margins[asked.forget] = torch.full((len(asked.forget),), 0.6).logit()
-    aim = Target(margins, 10, variance=9.0, before=torch.full(asked.forget.shape, 0.9), random=True)
+    before = torch.full(asked.forget.shape, 0.9).logit()
     now = torch.full(asked.forget.shape, 0.6 + 0.3 * left).logit()
-    found = calibration_of(aim, asked, now, [0.0], 1.0)
+    found = calibration_of(aimed_at(margins, unseen=10, variance=9.0), asked, before, now)
     assert found.chance > 100
-    assert found.state == state
-
-
-@pytest.mark.parametrize(
-    ("settings", "lowered", "raised"),
-    [
-        ({"epochs": 1, "lr": 1e-5}, ("epochs", "lr"), ()),
-        ({"lr": 0.05, "epochs": 1}, ("epochs",), ("lr",)),
-        ({"epochs": 6}, (), ("epochs",)),
-        ({"epochs": None}, (), ()),
-    ],
-)
-def test_settings_that_differ_from_the_methods_own_are_on_record(
-    trained, asked, settings, lowered, raised
-):
-    found = forget(trained, asked, **settings).findings.calibration
-    assert (found.lowered, found.raised) == (lowered, raised)
-    assert found.lr == settings.get("lr", 0.01)
+    assert replace(found, distance=None).state == state
 
 
 @pytest.mark.parametrize(
     ("reached", "known", "remedy"),
     [
-        (95.0, {"lowered": ("epochs", "lr")}, "leave epochs and lr out"),
-        (95.0, {"lowered": ("lr",)}, "leave lr out"),
-        (95.0, {"epochs": 6}, "try --epochs 18"),
-        (95.0, {"epochs": 6, "reached_in_epoch": 2}, "use --method retrain"),
-        (50.0, {"lr": 0.05, "raised": ("lr",)}, "leave lr out"),
+        (95.0, {"limited": True, "depth": "shallow"}, "allow more steps"),
+        (95.0, {"depth": "shallow"}, "try --depth deep"),
+        (95.0, {"depth": "deep"}, "use --method retrain"),
+        (95.0, {}, "use --method retrain"),
+        (75.5, {"depth": "shallow", "distance": 0.9}, "try --depth deep"),
         (50.0, {"lr": 0.01}, "try --set lr=0.005"),
+        (50.0, {}, "use --method retrain"),
     ],
 )
 def test_a_missed_target_comes_with_a_remedy(reached, known, remedy):
     found = Calibration(75.0, reached, 98.0, 1.0, 450, 5000, random=True, **known)
+    assert not found.met
     assert f"; {remedy}." in target_words(found)
 
 
 def test_the_verdict_has_the_log_odds_of_samples_that_were_to_be_wrong(asked):
     margins = torch.full((len(asked.data),), torch.nan)
     margins[asked.forget] = 1.0
-    aim = aimed_at(margins, asked)
-    assert calibration_of(aim, asked, margins[asked.forget], [0.0], 1.0).wrong is None
+    before = torch.full(asked.forget.shape, 3.0)
+    assert calibration_of(aimed_at(margins), asked, before, margins[asked.forget]).wrong is None
     margins[asked.forget[:3]] = torch.tensor([-torch.inf, -4.0, -6.0])
     now = torch.full(asked.forget.shape, -2.0)
     now[2] = -3.0
-    found = calibration_of(aimed_at(margins, asked), asked, now, [0.0], 1.0)
+    found = calibration_of(aimed_at(margins), asked, before, now)
     assert found.wrong == WrongTargets(samples=2, target=-5.0, reached=-2.5)
 
 
 def test_chance_is_what_the_spread_of_unseen_samples_leaves_open(trained, asked, digits):
-    aim = find_target(trained, asked, asked.held_out, seed=0)
-    labels = asked.data.labels
-    unseen = margin(predict(trained, asked.data, asked.held_out), labels[asked.held_out]).sigmoid()
-    # Two of which nothing is known beside them: they may as well be all right as all wrong.
-    spread = (float(((unseen - unseen.mean()) ** 2).sum() + 2 / 4) / (len(unseen) + 2)) ** 0.5
+    target = target_of(trained, asked)
+    unseen = odds_of(trained, asked, asked.held_out).sigmoid()
+    # Some of which nothing is known beside them: they may as well be all right as all wrong.
+    squares = float(((unseen - unseen.mean()) ** 2).sum() + UNKNOWN / 4)
+    spread = (squares / (len(unseen) + UNKNOWN)) ** 0.5
     for count in (1, 10, len(asked.forget)):  # one sample alone leaves everything open
         few = digits.forget_ids([asked.data.ids[i] for i in asked.forget[:count].tolist()])
-        found = calibration_of(aim, few, aim.margins[few.forget], [0.0], 1.0)
-        wanted = 196 * spread * (1 / count + 1 / len(unseen)) ** 0.5
-        assert found.chance == pytest.approx(wanted, rel=1e-4)
+        wanted = target.margins[few.forget]
+        found = calibration_of(target, few, wanted, wanted)
+        chance = 196 * spread * (1 / count + 1 / len(unseen)) ** 0.5
+        assert found.chance == pytest.approx(chance, rel=1e-4)
+        assert not found.random
     gone = digits.forget_class(3)
-    aim = find_target(trained, gone, gone.held_out, seed=0)
-    found = calibration_of(aim, gone, torch.full((len(gone.forget),), -9.0), [0.0], 1.0)
+    target, before = target_of(trained, gone), odds_of(trained, gone, gone.forget)
+    found = calibration_of(target, gone, before, torch.full((len(gone.forget),), -9.0))
     assert found.chance == 0
     assert (found.class_wise, found.state) == (True, "reached")
 
@@ -438,12 +605,12 @@ def test_without_unseen_samples_the_remedy_is_said(trained, digits):
     for few in ("test:0.01", "test:0.001"):
         with pytest.raises(UserError, match=rf"'{few}' has [40] .*; use --set unseen=test:0\.2 or"):
             forget(trained, split, epochs=1, unseen=few)
-    assert forget(trained, split, epochs=1, batch_size=60, unseen="test").findings.calibration
+    assert forget(trained, split, probe=False, steps=1, unseen="test").findings.calibration
     some = never_seen(split, "test:0.2")
     assert len(some) == round(0.2 * len(split.test))
     assert torch.isin(some, split.test).all()
     assert torch.equal(some, never_seen(split, "test:0.2"))
-    found = forget(trained, split, epochs=1, batch_size=60, unseen="test:0.2").findings.calibration
+    found = forget(trained, split, probe=False, steps=1, unseen="test:0.2").findings.calibration
     assert found.unseen == len(some)
     for wrong in ("test:2", "test:", "train", "test:0.2:0.3"):
         with pytest.raises(UserError, match="choose held_out, test, or a share of either"):

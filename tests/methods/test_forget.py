@@ -58,7 +58,7 @@ def test_every_method_changes_a_copy_and_says_how_it_went(name, trained, asked):
     assert set(accuracies(result.model, asked)) == {"retain", "forget", "held_out", "test"}
 
 
-def test_oeu_forgets_a_class_and_keeps_the_others(trained, digits):
+def test_calibrated_forgets_a_class_and_keeps_the_others(trained, digits):
     split = digits.forget_class(3)
     before = accuracies(trained, split)
     after = accuracies(
@@ -100,11 +100,14 @@ def test_a_run_that_has_forgotten_says_so_in_its_manifest(first, run_folder):
     assert [request.kind for request in split.requests] == ["random"]
     settings = first.config["settings"]
     assert settings["momentum"] == Run.open(run_folder).config["momentum"]
-    assert settings["batch_size"] == 64  # that OEU's strength was settled on, not the network's 50
+    assert settings["batch_size"] == 64  # that the push was settled on, not the network's 50
     assert first.info.method == "calibrated"
     assert first.info.origin == Run.open(run_folder).info.model_sha256
-    found = {name: first.metrics[name] for name in ("before", "calibration", "chosen")}
-    assert found["chosen"] == {"lr": 0.01}
+    names = ("before", "calibration", "chosen", "relearning")
+    found = {name: first.metrics[name] for name in names}
+    chosen = {name: found["calibration"][name] for name in ("steps", "lr")}
+    assert found["chosen"] == chosen
+    assert chosen["steps"] == -(-len(split.retain) // 64)  # one epoch
     assert {**evaluate_run(first.path).to_json(), **found} == first.metrics
     assert first.metrics["before"] == evaluate(load(run_folder), split).to_json()
     assert set(first.metrics["parts"]) == {"retain", "forget", "held_out", "test"}

@@ -1,5 +1,6 @@
 """What the page answers, for measurements that leave no doubt and for some that do."""
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from report.made_up import BEFORE, MODELS, RETRAIN, SAMPLES, measured, metrics, table
 
 from qunlearn.methods.calibration import Calibration
+from qunlearn.methods.relearn import Relearning
 from qunlearn.metrics import Scores, average_gap
 from qunlearn.report.alone import alone
 from qunlearn.report.beside import Beside, beside_retrain
@@ -160,7 +162,7 @@ def calibrated(reached, samples=4_500, **more):
     now, before = metrics((100 * reached, reached), samples={**SAMPLES, "forget": samples})
     known = {"target": 75.0, "reached": 100 * reached, "before": 98.0, "samples": samples}
     known |= {"chance": 196 * (0.15 / samples) ** 0.5, "unseen": 5_000, "random": True}
-    known |= {"epochs": 5, "lr": 0.01, **more}
+    known |= {"depth": "shallow", "steps": 105, "lr": 0.01, **more}
     return RunMetrics(**vars(now), before=before, calibration=Calibration(**known))
 
 
@@ -190,15 +192,69 @@ def test_a_target_decides_where_there_is_no_retrain(reached, samples, word, met,
 def test_a_target_in_words():
     said = verdict_of(calibrated(0.755, logit_scale=1.234, random=False)).reasons[0]
     assert "75.5 %, target 75.0 ± 1.1 % (estimated from 5,000 unseen samples), before" in said
-    assert "First at or below target" not in said
-    late = verdict_of(calibrated(0.755, reached_in_epoch=2)).reasons[0]
-    assert "First at or below target in epoch 2 of 5." in late
+    assert "More steps" not in said
+    late = verdict_of(calibrated(0.755, waited_for=("target", "target"))).reasons[0]
+    assert late.count("More steps than planned were needed until the target was reached.") == 1
     assert "Logits were rescaled by 1.23" in said
     assert "no random share" in said
     gone = replace(calibrated(0.01, target=0.0, chance=0.0, class_wise=True), whole_classes=True)
     assert "target 0 %" in verdict_of(gone).reasons[0]
     assert verdict_of(gone).word == "Yes"
     assert verdict_of(calibrated(0.76, before=76.0)).reasons[0].startswith("There was little")
+
+
+def test_the_right_mean_of_a_wrong_distribution_is_no_yes():
+    far = {"distance": 0.7, "distance_before": 0.9, "distance_chance": 0.04}
+    verdict = verdict_of(calibrated(0.75, **far))
+    assert (verdict.level, verdict.word, verdict.met) == ("no", "Only on average", False)
+    assert "Target reached on average only" in verdict.reasons[0]
+    assert "(Kolmogorov-Smirnov): 0.70, before 0.90; up to 0.10 counts" in verdict.reasons[0]
+    assert verdict_of(calibrated(0.75, **far | {"distance": 0.03})).word == "Yes"
+
+
+DEEP = Relearning(200, 0.05, 75.5, 76.0, 75.0, 75.0, 81.0, 1.5)
+SHALLOW = replace(DEEP, after=95.0)
+
+
+def test_what_comes_back_is_no_yes_unless_shallow_was_chosen():
+    for depth in ("deep", "shallow"):
+        verdict = verdict_of(replace(calibrated(0.755, depth=depth), relearning=DEEP))
+        assert (verdict.word, verdict.met) == ("Yes", True)
+        assert verdict.reasons[-1].startswith("Deep: 200 steps")
+    deep = verdict_of(replace(calibrated(0.755, depth="deep"), relearning=SHALLOW))
+    assert (deep.level, deep.word, deep.met) == ("no", "On the surface", False)
+    assert "brings them back; use --method retrain." in deep.headline
+    chosen = verdict_of(replace(calibrated(0.755), relearning=SHALLOW))
+    assert (chosen.level, chosen.word, chosen.met) == ("mostly", "On the surface", True)
+    assert "as was chosen by --depth shallow" in chosen.headline
+    for verdict in (deep, chosen):
+        assert verdict.reasons[-1].startswith("Shallow: 200 steps")
+        assert "75.5 % before, 95.0 % after" in verdict.reasons[-1]
+        assert "That is 19.5 points" in verdict.reasons[-1]
+
+
+def test_what_comes_back_is_said_of_any_method_but_of_no_retrain():
+    now, before = metrics((80.2, 0.755))
+    found = RunMetrics(**vars(now), before=before, relearning=SHALLOW)
+    assert verdict_of(replace(found, relearning=None)).word == "Yes"
+    verdict = verdict_of(found, "ft")
+    assert (verdict.word, verdict.met) == ("On the surface", False)
+    assert "; try --method calibrated." in verdict.headline
+    assert (verdict_of(found, "retrain").word, verdict_of(found, "retrain").met) == ("Yes", True)
+
+
+def test_what_is_no_yes_anyway_is_not_made_better_by_the_probe():
+    for reached, word in ((0.95, "No"), (0.70, "Too much")):
+        for probe in (DEEP, SHALLOW):
+            verdict = verdict_of(replace(calibrated(reached, depth="deep"), relearning=probe))
+            assert (verdict.word, verdict.met) == (word, False)
+
+
+def test_beside_retrain_the_probe_decides_too():
+    retrain = typed(Scores, measured(RETRAIN), Path("metrics.json"))
+    found = replace(calibrated(0.755, depth="deep"), **(vars(retrain) | {"reference": retrain}))
+    assert verdict_of(replace(found, relearning=DEEP)).word == "Yes"
+    assert verdict_of(replace(found, relearning=SHALLOW)).word == "On the surface"
 
 
 def test_a_network_that_outgrew_its_target_is_no_yes():
@@ -225,6 +281,22 @@ def test_the_target_of_a_run_made_by_an_older_version_is_judged_anew():
     old["calibration"] = {**figures, "state": "reached", "random": True, "sentence": "Reached."}
     verdict = verdict_of(typed(RunMetrics, modernise(old), Path("metrics.json")))
     assert (verdict.word, verdict.met) == ("Too much", False)
+
+
+def test_what_earlier_versions_knew_of_a_calibration_is_passed_over():
+    new = calibrated(0.755).to_json()
+    new["calibration"] = {
+        k: v for k, v in new["calibration"].items() if k not in ("depth", "steps")
+    }
+    gone = {"epochs": 5, "reached_in_epoch": 2, "lowered": ["epochs"], "raised": ["lr"]}
+    for more in (gone, {"epochs": 5, "down": 2}, {"epochs": None, "reached_in_epoch": None}):
+        old = copy.deepcopy(new)
+        old["calibration"] |= more
+        read = typed(RunMetrics, modernise(old), Path("metrics.json"))
+        assert read.calibration == replace(calibrated(0.755).calibration, depth=None, steps=0)
+        assert read.relearning is None
+        assert verdict_of(read).word == "Yes"
+        assert not gone.keys() & read.to_json()["calibration"].keys()
 
 
 def test_beside_retrain_the_target_is_a_reason_and_not_the_answer():

@@ -118,12 +118,12 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
             model, split, forgetting.estimate.unseen, forgetting.target.entropy
         )
         after, retained_after = forgetting.measure()
-        found = calibration_of(forgetting.estimate.target(model), split, before, after)
+        found = calibration_of(forgetting.target, split, before, after)
         if limited or len(waits) == EXTENSIONS:
             break
         if retained_after < retained_before - RECOVERED:
             waits.append("retained")
-            schedule = replace(schedule, pushing=0, pushes=0, noise=0.0, lr=schedule.lr / 2)
+            schedule = schedule.repair_alone()
         elif found.state == "short":
             waits.append("target")
             schedule = replace(schedule, noise=0.0)

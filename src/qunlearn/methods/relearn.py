@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from qunlearn.data import Loader, Split
 from qunlearn.data.draw import spread
+from qunlearn.errors import Failure
 from qunlearn.methods.constants import (
     CLOSE,
     FEWEST,
@@ -67,13 +68,14 @@ class Relearning:
     def returned(self) -> float:
         """By how many points more than the unseen samples the forgotten ones have risen.
 
-        A rise up to their target does not count.
+        A rise up to their target does not count, nor that what is near 0 cannot fall with the
+        unseen samples.
 
         >>> Relearning(100, 0.05, 71.0, 80.0, 72.0, 73.0, 81.0, 3.0, target=72.0).returned
         7.0
         """
         expected = max(self.before, self.before if self.target is None else self.target)
-        return self.after - expected - (self.unseen_after - self.unseen_before)
+        return self.after - max(0.0, expected + self.unseen_after - self.unseen_before)
 
     @property
     def allowed(self) -> float:
@@ -106,7 +108,7 @@ def relearn(
         seed: Seed of the order and the augmentation.
 
     Returns:
-        None if there are too few unseen samples to compare with.
+        None if there are too few unseen samples to compare with, or if fine-tuning diverges.
     """
     started = time.perf_counter()
     unseen = split.held_out if len(split.held_out) >= FEWEST else split.test
@@ -134,14 +136,17 @@ def relearn(
         return [margin(out, labels[part]).sigmoid() for out, part in zip(each, parts, strict=True)]
 
     before = confidences(logits())
-    optimize(
-        fabric,
-        copied,
-        OptimizerConfig(epochs=1, lr=PROBE_LR, batch_size=batch_size, seed=seed),
-        lambda wrapped: CrossEntropy(fabric, wrapped, loader, steps=steps),
-        title="relearning probe",
-        values=split.data.images[0].numel(),
-    )
+    try:
+        optimize(
+            fabric,
+            copied,
+            OptimizerConfig(epochs=1, lr=PROBE_LR, batch_size=batch_size, seed=seed),
+            lambda wrapped: CrossEntropy(fabric, wrapped, loader, steps=steps),
+            title="relearning probe",
+            values=split.data.images[0].numel(),
+        )
+    except Failure:  # the network that has forgotten is there all the same
+        return None
     outputs = logits()
     after = confidences(outputs)
     variance = sum(

@@ -10,7 +10,7 @@ rate. In the old basin the samples come back as soon as somebody fine-tunes the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from qunlearn.methods.constants import (
@@ -76,6 +76,12 @@ class Schedule:
         """
         return self.steps - round(PLAIN * self.repair)
 
+    def repair_alone(self) -> Schedule:
+        """The repair once more, from half the learning rate."""
+        return replace(
+            self, pushing=0, pushes=0, repair=_whole(self.repair), lr=self.lr / 2, noise=0.0
+        )
+
     def push_at(self, step: int) -> int | None:
         """The number of the forget batch that a step pushes; None if it pushes none.
 
@@ -100,7 +106,7 @@ def plan_steps(samples: int, depth: Depth, epoch: int, most: int | None = None) 
         most: The largest number of steps.
 
     >>> [plan_steps(samples, "shallow", 700).steps for samples in (10, 450, 4500)]
-    [42, 106, 413]
+    [42, 106, 414]
     >>> [plan_steps(samples, "deep", 700).steps for samples in (10, 450, 4500)]
     [610, 650, 1152]
     >>> plan_steps(100, "deep", 15).steps, plan_steps(450, "deep", 700, most=100).steps
@@ -118,10 +124,15 @@ def plan_steps(samples: int, depth: Depth, epoch: int, most: int | None = None) 
     planned = pushing + repair
     steps = min(planned, PASSES * epoch, most or planned)
     pushing = max(1, pushing * steps // planned)
-    steps -= steps % _rounds(steps)
-    pushes, repair = min(pushing, pushes), steps - pushing
+    pushes, repair = min(pushing, pushes), _whole(steps) - pushing
     return Schedule(depth, pushing, pushes, repair, lr, noise, lower)
 
 
 def _rounds(steps: int) -> int:
-    return max(1, round(steps / ROUND))
+    # Rounded down: the whole rounds of `_whole` are then as many.
+    return max(1, steps // ROUND)
+
+
+def _whole(steps: int) -> int:
+    """The steps without those that are left over when they are divided into equal rounds."""
+    return steps - steps % _rounds(steps)

@@ -53,7 +53,9 @@ def judged_by_relearning(
     if target is not None and target.depth == "shallow":
         chosen = f"{headline}, as was chosen by --depth shallow."
         return replace(verdict, level="mostly", word="On the surface", headline=chosen)
-    remedy = "use --method retrain" if target is not None and target.depth else "try calibrated"
+    remedy = (
+        "use --method retrain" if target is not None and target.depth else "try --method calibrated"
+    )
     return replace(
         verdict, level="no", word="On the surface", headline=f"{headline}; {remedy}.", met=False
     )

@@ -19,7 +19,6 @@ from qunlearn.store.typed import Json, typed, untyped
 RENAMED = {
     "aimed": "target",
     "gone": "class_wise",
-    "down": "reached_in_epoch",
     "sharpened": "logit_scale",
 }
 """What earlier versions called the fields of a calibration."""

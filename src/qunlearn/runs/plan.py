@@ -79,8 +79,8 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     data, then = located(origin, known, config.data_path, columns=columns)
     split, lines = _asked(then, config) if begun is None else (then.repeat(begun), None)
     if config.budget is not None:
-        most = within_budget(config.budget, recipe, split)
-        settings = settings_of(method, {"steps": most, **given})
+        given |= {"steps": within_budget(config.budget, recipe, split, method, settings)}
+        settings = settings_of(method, given)
     digest = request_digest(split)
     if config.record.request not in (None, digest):
         raise UserError(

@@ -10,7 +10,7 @@ from torch import nn
 
 from qunlearn.data import Split
 from qunlearn.errors import UserError
-from qunlearn.methods.base import Method, SgdStepConfig
+from qunlearn.methods.base import Method, MethodConfig, SgdStepConfig
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, quantize
 from qunlearn.runs.model_file import Header, model_with, spec_of, tensors_of
@@ -59,8 +59,20 @@ def retrain_steps(recipe: Recipe, split: Split) -> int | None:
     return training.epochs * -(-len(split.retain) // training.batch_size)
 
 
-def within_budget(budget: float, recipe: Recipe, split: Split) -> int:
-    """The most steps: as many as are given, or a share of a Retrain's."""
+def within_budget(
+    budget: float, recipe: Recipe, split: Split, method: Method, settings: MethodConfig
+) -> int:
+    """The most steps: as many as are given, or a share of a Retrain's; no more than are set."""
+    if "steps" not in method.config.model_fields:
+        raise UserError(
+            f"Method {method.name!r} has no number of steps that a budget could limit; leave "
+            "--budget out."
+        )
+    most = _steps_of(budget, recipe, split)
+    return min(most, getattr(settings, "steps", None) or most)
+
+
+def _steps_of(budget: float, recipe: Recipe, split: Split) -> int:
     if budget >= 1:
         return int(budget)
     whole = retrain_steps(recipe, split)

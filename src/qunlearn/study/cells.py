@@ -88,14 +88,18 @@ class Cells:
         return self._at(self.home / CELLS / folder_name(name) / f"seed{seed}", name, settings, seed)
 
     def trial(self, name: str, settings: Settings, number: int) -> Cell:
-        """A trial of a search, on seed 0."""
-        return self._at(self.home / TRIALS / folder_name(name) / f"{number}", name, settings, 0)
+        """A trial of a search, on seed 0; what comes back later does not count there."""
+        path = self.home / TRIALS / folder_name(name) / f"{number}"
+        return self._at(path, name, settings, 0, skip_probe=True)
 
-    def _at(self, path: Path, name: str, settings: Settings, seed: int) -> Cell:
+    def _at(
+        self, path: Path, name: str, settings: Settings, seed: int, *, skip_probe: bool = False
+    ) -> Cell:
         """The cell at a path; beside it, if a run with other settings, or of old code, is there."""
         own: dict[str, object] = {
             "method": variant(name)[0],
             "settings": {**settings, "seed": seed},
+            "skip_probe": skip_probe,
         }
         if own["method"] == "retrain":
             own |= start_of(self.config, seed)
