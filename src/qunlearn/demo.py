@@ -20,8 +20,8 @@ from qunlearn.study.compare import compare_run
 from qunlearn.study.config import CompareConfig
 from qunlearn.study.table import Table
 
-SAMPLES, EPOCHS = 1000, 16
-NOISE = 80
+SAMPLES, EPOCHS = 1347, 60
+NOISE = 100
 """The standard deviation, in grey levels of 255, of the noise that is drawn for each digit once."""
 
 TRAINING = {

@@ -224,7 +224,7 @@ class Calibration:
         distance: The Kolmogorov-Smirnov distance between the confidences on the forgotten samples
             and their targets, from 0 to 1; None if that is not known, or in class-wise forgetting.
         distance_before: The same before forgetting.
-        distance_chance: The distance that chance may explain (95 %).
+        distance_chance: The distance that chance may explain (99 %).
         depth: "deep" or "shallow"; None if that is not known.
         steps: How many steps it took; 0 if that is not known.
         lr: The learning rate; None if that is not known.

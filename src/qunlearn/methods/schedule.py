@@ -108,7 +108,7 @@ def plan_steps(samples: int, depth: Depth, epoch: int, most: int | None = None) 
     >>> [plan_steps(samples, "shallow", 700).steps for samples in (10, 450, 4500)]
     [42, 106, 414]
     >>> [plan_steps(samples, "deep", 700).steps for samples in (10, 450, 4500)]
-    [610, 650, 1152]
+    [612, 650, 1152]
     >>> plan_steps(100, "deep", 15).steps, plan_steps(450, "deep", 700, most=100).steps
     (150, 100)
     """
