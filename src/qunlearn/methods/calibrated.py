@@ -1,7 +1,8 @@
-"""The default method: lower the confidence in each sample to its target, then repair the rest."""
+"""The default method: lower the confidence in each sample to its target, and repair the rest."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
 from qunlearn.data import Split
-from qunlearn.data.draw import shuffled, spread
+from qunlearn.data.draw import generator, shuffled, spread
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Findings, Job, SgdStepConfig, method
 from qunlearn.methods.calibration import Estimate, Target, Wait, calibration_of
@@ -85,11 +86,17 @@ class CalibratedConfig(SgdStepConfig):
         """Raise if there are no such samples."""
         never_seen(split, self.unseen)
 
-    def most(self, split: Split) -> int | None:
+    def most(self, retained: int) -> int | None:
         """The most steps; None if they are not limited."""
-        epoch = -(-len(split.retain) // self.batch_size)
+        epoch = -(-retained // self.batch_size)
         limits = (self.steps, None if self.epochs is None else self.epochs * epoch)
         return min((limit for limit in limits if limit is not None), default=None)
+
+    def schedule(self, samples: int, retained: int, *, limited: bool = True) -> Schedule:
+        """The steps for so many samples to push; with `limited`, no more than are allowed."""
+        most = self.most(retained) if limited else None
+        schedule = plan_steps(samples, self.depth, -(-retained // self.batch_size), most)
+        return schedule if self.lr is None else replace(schedule, lr=self.lr)
 
 
 @method(
@@ -103,10 +110,9 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
     model, split = job.model.to(job.fabric.device), job.split
     forgetting = _Forgetting(job, config)
     before, retained_before = forgetting.measure()
-    planned = plan_steps(len(forgetting.pushed), config.depth)
-    most = config.most(split)
-    schedule = plan_steps(len(forgetting.pushed), config.depth, most)
-    schedule = replace(schedule, lr=config.lr or schedule.lr)
+    sizes = len(forgetting.pushed), len(split.retain)
+    planned, schedule = config.schedule(*sizes, limited=False), config.schedule(*sizes)
+    limited = schedule.steps < planned.steps
     steps, waits = 0, list[Wait]()
     while True:
         forgetting.run(schedule)
@@ -116,23 +122,24 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
         )
         after, retained_after = forgetting.measure()
         found = calibration_of(forgetting.estimate.target(model), split, before, after)
-        if most is not None or len(waits) == EXTENSIONS:
+        if config.most(len(split.retain)) is not None or len(waits) == EXTENSIONS:
             break
         if retained_after < retained_before - RECOVERED:
             waits.append("retained")
             schedule = schedule.repair_alone()
         elif found.state == "short":
             waits.append("target")
+            schedule = replace(schedule, noise=0.0)
         else:
             break
     return Findings(
-        {"steps": steps, "lr": config.lr or planned.lr},
+        {"steps": steps, "lr": planned.lr},
         replace(
             found,
             depth=config.depth,
             steps=steps,
-            lr=config.lr or planned.lr,
-            limited=steps < planned.steps,
+            lr=planned.lr,
+            limited=limited,
             waited_for=tuple(waits),
             retained_before=retained_before,
             retained_after=retained_after,
@@ -166,6 +173,7 @@ class _Forgetting:
         replace(self.job, on_epoch=keep).optimize(
             OptimizerConfig(**{**step, "epochs": schedule.rounds, "lr": schedule.lr}),
             lambda model: Push(self.job, self.config, model, self.target, schedule, self.pushed),
+            prepare=lambda: perturb(self.job.model, schedule.noise, "noise", self.config.seed),
         )
 
     def measure(self) -> tuple[Tensor, float]:
@@ -214,6 +222,24 @@ def _with_earlier(margins: Tensor, model: nn.Module, split: Split) -> Tensor:
     rows, margins = kept_down(split), margins.clone()
     margins[rows] = margin(predict(model, split.data, rows), split.data.labels[rows])
     return margins
+
+
+@torch.no_grad()
+def perturb(model: nn.Module, noise: float, *key: int | str) -> None:
+    """Add Gaussian noise to the weights of all layers, and scale them back to their old spread.
+
+    Their spread stays, because the quantizers' scales fit it: `(w + noise * n) / √(1 + noise²)`,
+    with n as spread as w. Biases, BatchNorm and quantizers are left as they are.
+    """
+    if not noise:
+        return
+    draw = generator(*key)
+    for parameter in model.parameters():
+        if parameter.dim() < 2 or not parameter.requires_grad:
+            continue
+        drawn = torch.from_numpy(draw.standard_normal(parameter.shape, dtype="float32"))
+        scale = noise * parameter.std(correction=0)
+        parameter.add_(scale * drawn.to(parameter)).div_(math.sqrt(1 + noise**2))
 
 
 def urgency(odds: Tensor, target: Tensor) -> Tensor:
@@ -298,7 +324,8 @@ class Push(Objective):
 
     def weights(self, odds: Tensor, index: Tensor) -> Tensor:
         """How hard each sample of a forget batch is pushed."""
-        target, requested = self.target.margins[index].to(odds), self.requested[index]
+        requested = self.requested[index]
+        target = (self.target.margins[index] - self.schedule.lower * requested).to(odds)
         above = (odds.sigmoid() - target.sigmoid()).cpu()
         self.recently = torch.cat([self.recently, above[requested]])[-self.recent :]
         fade = (1 + self.recently.mean() / BELOW).clamp(0, 1) if len(self.recently) else 1.0

@@ -42,7 +42,7 @@ CONSTANTS = {
         300, "samples", "retained samples that a forgotten one is ranked among, at most", CHOSEN
     ),
     "UNSEEN": Constant(
-        1000, "samples", "unseen samples that the target is estimated from, at most", CHOSEN
+        500, "samples", "unseen samples that the target is estimated from, at most", CHOSEN
     ),
     "LEARNING": Constant(
         0.45,
@@ -81,16 +81,22 @@ CONSTANTS = {
     ),
     # The schedule: how many steps, and at which learning rate.
     "DEEP_LR": Constant(0.05, "", "learning rate at depth deep", THIRD),
-    "DEEP_PUSHING": Constant(320, "steps", "steps in which forget batches are pushed", THIRD),
-    "DEEP_REPAIR": Constant(320, "steps", "steps on retained samples alone, afterwards", THIRD),
-    "DEEP_VISITS": Constant(11, "visits", "pushes of each sample in the first phase", THIRD),
-    "SHALLOW_LR": Constant(0.01, "", "learning rate at depth shallow", FIRST),
-    "SHALLOW_PUSHING": Constant(45, "steps", "steps in which forget batches are pushed", THIRD),
-    "SHALLOW_REPAIR": Constant(60, "steps", "steps on retained samples alone, afterwards", THIRD),
-    "SHALLOW_VISITS": Constant(3, "visits", "pushes of each sample in the first phase", THIRD),
-    "FEWEST_VISITS": Constant(
-        4, "visits", "pushes of each sample of a large request, whose phases grow for it", CHOSEN
+    "DEEP_LOWER": Constant(
+        0.4, "log-odds", "how far below its target a sample is pushed, before the repair", THIRD
     ),
+    "DEEP_NOISE": Constant(
+        0.5, "of a tensor's spread", "noise on the weights, which are scaled back", THIRD
+    ),
+    "DEEP_FLOOR": Constant(160, "steps", "steps of the push phase, at least", THIRD),
+    "DEEP_GROWTH": Constant(3, "steps", "further such steps for each forget batch", CHOSEN),
+    "DEEP_VISITS": Constant(9, "visits", "pushes of each sample, at most one batch a step", THIRD),
+    "DEEP_REPAIR": Constant(450, "steps", "steps of the repair, at least", THIRD),
+    "SHALLOW_LR": Constant(0.01, "", "learning rate at depth shallow", FIRST),
+    "SHALLOW_FLOOR": Constant(16, "steps", "steps of the push phase, at least", THIRD),
+    "SHALLOW_GROWTH": Constant(2, "steps", "further such steps for each forget batch", THIRD),
+    "SHALLOW_REPAIR": Constant(1.3, "of the push phase", "steps of the repair", THIRD),
+    "LONGEST_REPAIR": Constant(120, "steps", "steps of a shallow repair, at most", CHOSEN),
+    "PASSES": Constant(10, "epochs", "passes over the retained samples, at most", CHOSEN),
     "PLAIN": Constant(0.6, "of the repair", "the last steps, without augmentation", THIRD),
     "ROUND": Constant(64, "steps", "steps of a round, about", CHOSEN),
     "WATCHED": Constant(
@@ -131,11 +137,14 @@ DRAWS, MEMBERS, UNSEEN = _count("DRAWS"), _count("MEMBERS"), _count("UNSEEN")
 LEARNING, PRIOR, UNKNOWN = _value("LEARNING"), _value("PRIOR"), _value("UNKNOWN")
 FEWEST, RECENT, EARLIER = _count("FEWEST"), _count("RECENT"), _count("EARLIER")
 PUSH, SLACK, WRONG, BELOW = (_value(name) for name in ("PUSH", "SLACK", "WRONG", "BELOW"))
-FORGET_BATCH, FEWEST_VISITS = _count("FORGET_BATCH"), _count("FEWEST_VISITS")
-DEEP_LR, DEEP_PUSHING = _value("DEEP_LR"), _count("DEEP_PUSHING")
-DEEP_REPAIR, DEEP_VISITS = _count("DEEP_REPAIR"), _count("DEEP_VISITS")
-SHALLOW_LR, SHALLOW_PUSHING = _value("SHALLOW_LR"), _count("SHALLOW_PUSHING")
-SHALLOW_REPAIR, SHALLOW_VISITS = _count("SHALLOW_REPAIR"), _count("SHALLOW_VISITS")
+FORGET_BATCH = _count("FORGET_BATCH")
+DEEP_LR, DEEP_NOISE = _value("DEEP_LR"), _value("DEEP_NOISE")
+DEEP_LOWER = _value("DEEP_LOWER")
+DEEP_FLOOR, DEEP_GROWTH = _count("DEEP_FLOOR"), _count("DEEP_GROWTH")
+DEEP_VISITS, DEEP_REPAIR = _count("DEEP_VISITS"), _count("DEEP_REPAIR")
+SHALLOW_LR, SHALLOW_REPAIR = _value("SHALLOW_LR"), _value("SHALLOW_REPAIR")
+SHALLOW_FLOOR, SHALLOW_GROWTH = _count("SHALLOW_FLOOR"), _count("SHALLOW_GROWTH")
+LONGEST_REPAIR, PASSES = _count("LONGEST_REPAIR"), _count("PASSES")
 PLAIN, ROUND, WATCHED = _value("PLAIN"), _count("ROUND"), _count("WATCHED")
 RECOVERED, EXTENSIONS = _value("RECOVERED"), _count("EXTENSIONS")
 CLOSE, REST, FAR, UNEVEN = (_value(name) for name in ("CLOSE", "REST", "FAR", "UNEVEN"))

@@ -1,9 +1,10 @@
 """How many steps forgetting takes: planned from the size of the request, not of the data set.
 
-Forgetting has two phases. Steps of the first train on retained samples and push forget samples
-toward their targets; steps of the second, the repair, train on retained samples alone. The depth
-decides how high the learning rate is meanwhile. At a low one the network stays in the basin that it
-was trained into, and the samples come back as soon as somebody fine-tunes it (docs/calibration.md).
+Steps of the first phase train on retained samples and push forget samples toward their targets;
+steps of the second, the repair, train on retained samples alone. The depth decides whether the
+network leaves the basin that it was trained into: by noise on its weights, and by the learning
+rate. In the old basin the samples come back as soon as somebody fine-tunes the network
+(docs/calibration.md).
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qunlearn.methods.constants import (
+    DEEP_FLOOR,
+    DEEP_GROWTH,
+    DEEP_LOWER,
     DEEP_LR,
-    DEEP_PUSHING,
+    DEEP_NOISE,
     DEEP_REPAIR,
     DEEP_VISITS,
-    FEWEST_VISITS,
     FORGET_BATCH,
+    LONGEST_REPAIR,
+    PASSES,
     PLAIN,
     ROUND,
+    SHALLOW_FLOOR,
+    SHALLOW_GROWTH,
     SHALLOW_LR,
-    SHALLOW_PUSHING,
     SHALLOW_REPAIR,
-    SHALLOW_VISITS,
 )
 
 Depth = Literal["deep", "shallow"]
@@ -40,6 +45,9 @@ class Schedule:
         pushes: How many of them push a forget batch.
         repair: Steps of the second phase.
         lr: The learning rate that the cosine over all steps starts from.
+        noise: The noise on the weights before the first step; see `perturb`.
+        lower: How far below their targets samples are pushed, in log-odds: the repair lets them
+            rise again.
     """
 
     depth: Depth
@@ -47,6 +55,8 @@ class Schedule:
     pushes: int
     repair: int
     lr: float
+    noise: float = 0.0
+    lower: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -56,7 +66,8 @@ class Schedule:
     @property
     def rounds(self) -> int:
         """How many rounds of equal length they are divided into; each has a row in the history."""
-        return _rounds(self.steps)
+        divisors = (count for count in range(1, self.steps + 1) if self.steps % count == 0)
+        return min(divisors, key=lambda count: abs(count - self.steps / ROUND))
 
     @property
     def plain_from(self) -> int:
@@ -68,7 +79,7 @@ class Schedule:
 
     def repair_alone(self) -> Schedule:
         """The repair once more, from half the learning rate."""
-        return replace(self, pushing=0, pushes=0, repair=_whole(self.repair), lr=self.lr / 2)
+        return replace(self, pushing=0, pushes=0, noise=0.0, lr=self.lr / 2)
 
     def push_at(self, step: int) -> int | None:
         """The number of the forget batch that a step pushes; None if it pushes none.
@@ -83,41 +94,35 @@ class Schedule:
         return number - 1 if number > step * self.pushes // self.pushing else None
 
 
-def plan_steps(samples: int, depth: Depth, most: int | None = None) -> Schedule:
+def plan_steps(samples: int, depth: Depth, epoch: int, most: int | None = None) -> Schedule:
     """The schedule for a request.
 
     Args:
         samples: How many samples are to be pushed.
         depth: Whether forgetting is to withstand fine-tuning.
+        epoch: Steps in which each retained sample is seen once; a small data set needs no more than
+            `PASSES` of these.
         most: The largest number of steps.
 
-    >>> plan_steps(10, "deep").steps == plan_steps(400, "deep").steps
-    True
-    >>> plan_steps(10_000, "deep").steps > plan_steps(1000, "deep").steps
-    True
-    >>> plan_steps(400, "deep", most=100).steps
-    100
+    >>> [plan_steps(samples, "shallow", 700).steps for samples in (10, 450, 4500)]
+    [42, 106, 413]
+    >>> [plan_steps(samples, "deep", 700).steps for samples in (10, 450, 4500)]
+    [610, 650, 1152]
+    >>> plan_steps(100, "deep", 15).steps, plan_steps(450, "deep", 700, most=100).steps
+    (150, 100)
     """
-    lr, visits, pushing, repair = {
-        "deep": (DEEP_LR, DEEP_VISITS, DEEP_PUSHING, DEEP_REPAIR),
-        "shallow": (SHALLOW_LR, SHALLOW_VISITS, SHALLOW_PUSHING, SHALLOW_REPAIR),
-    }[depth]
     batches = math.ceil(samples / FORGET_BATCH)
-    # At most one forget batch a step: a large request takes a longer phase, with fewer visits.
-    longer = max(1.0, FEWEST_VISITS * batches / pushing)
-    pushing, repair = math.ceil(pushing * longer), math.ceil(repair * longer)
-    steps = pushing + repair
-    if most is not None and steps > most:
-        pushing, steps = max(1, pushing * most // steps), most
-    pushes = min(pushing, visits * batches)
-    return Schedule(depth, pushing, pushes, _whole(steps) - pushing, lr)
-
-
-def _rounds(steps: int) -> int:
-    # Rounded down: the whole rounds of `_whole` are then as many.
-    return max(1, steps // ROUND)
-
-
-def _whole(steps: int) -> int:
-    """The steps without those that are left over when they are divided into equal rounds."""
-    return steps - steps % _rounds(steps)
+    if depth == "deep":
+        lr, noise, lower = DEEP_LR, DEEP_NOISE, DEEP_LOWER
+        pushing = DEEP_FLOOR + DEEP_GROWTH * batches
+        pushes, repair = DEEP_VISITS * batches, max(DEEP_REPAIR, pushing)
+    else:
+        lr, noise, lower = SHALLOW_LR, 0.0, 0.0
+        pushing = pushes = SHALLOW_FLOOR + SHALLOW_GROWTH * batches
+        repair = min(math.ceil(SHALLOW_REPAIR * pushing), LONGEST_REPAIR)
+    planned = pushing + repair
+    steps = min(planned, PASSES * epoch, most or planned)
+    pushing = max(1, pushing * steps // planned)
+    steps -= min(steps % max(1, round(steps / ROUND)), steps - pushing)
+    pushes, repair = min(pushing, pushes), steps - pushing
+    return Schedule(depth, pushing, pushes, repair, lr, noise, lower)
