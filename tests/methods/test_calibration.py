@@ -432,7 +432,7 @@ def test_the_distribution_lands_near_its_target_and_the_rest_stays(trained, aske
     assert found.distance_before == pytest.approx(ks_2samp(odds[0], margins).statistic)
     distances = [wasserstein_distance(each, targets) for each in (before, after)]
     assert distances[1] < distances[0]
-    planned = plan_steps(len(asked.forget), "shallow")
+    planned = plan_steps(len(asked.forget), "shallow", -(-len(asked.retain) // 30))
     assert (found.depth, found.lr, found.limited) == ("shallow", planned.lr, False)
     assert found.steps >= planned.steps
 

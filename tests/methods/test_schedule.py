@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 
 from qunlearn.errors import UserError
 from qunlearn.methods.calibrated import CalibratedConfig
-from qunlearn.methods.constants import FORGET_BATCH
+from qunlearn.methods.constants import FORGET_BATCH, PASSES
 from qunlearn.methods.schedule import Schedule, plan_steps
 
 DEPTHS = st.sampled_from(["deep", "shallow"])
 SAMPLES = st.integers(1, 200_000)
 MOST = st.none() | st.integers(1, 5000)
+LARGE = 10**6
+"""Steps of an epoch over so large a data set that it limits nothing."""
+
 ROUNDING = 1.02
 """Of all steps, so many are left out at most, for all rounds to be equally long."""
 
@@ -48,8 +51,9 @@ def test_pushes_are_all_there_in_order_and_evenly_spread_over_the_first_phase(sc
 @example(samples=1, depth="deep", most=1)
 @example(samples=4500, depth="shallow", most=97)
 @example(samples=34337, depth="shallow", most=None)  # rounds were once fewer than planned here
+@example(samples=150_000, depth="shallow", most=None)  # and the repair once shorter than nothing
 def test_a_plan_is_consistent(samples, depth, most):
-    plan = plan_steps(samples, depth, most)
+    plan = plan_steps(samples, depth, LARGE, most)
     assert plan.steps >= 1
     assert most is None or plan.steps <= most
     assert plan.steps % plan.rounds == 0
@@ -61,11 +65,11 @@ def test_a_plan_is_consistent(samples, depth, most):
 
 @given(SAMPLES, DEPTHS, st.integers(1, 5000))
 def test_a_limit_above_the_plan_changes_nothing_and_another_is_used_up(samples, depth, most):
-    free, plan = plan_steps(samples, depth), plan_steps(samples, depth, most)
+    free, plan = plan_steps(samples, depth, LARGE), plan_steps(samples, depth, LARGE, most)
     if most >= ROUNDING * free.steps:
         assert plan == free
     elif most <= free.steps:
-        assert most / ROUNDING <= plan.steps <= most
+        assert most / ROUNDING - 1 <= plan.steps <= most
         share = free.pushing / free.steps
         assert plan.pushing / most == pytest.approx(share, abs=0.02 + 1 / most)
         assert plan.lr == free.lr
@@ -73,56 +77,62 @@ def test_a_limit_above_the_plan_changes_nothing_and_another_is_used_up(samples, 
 
 @given(SAMPLES, SAMPLES, DEPTHS)
 def test_a_larger_request_takes_no_fewer_steps(one, other, depth):
-    fewer, more = (plan_steps(samples, depth).steps for samples in sorted((one, other)))
+    fewer, more = (plan_steps(samples, depth, LARGE).steps for samples in sorted((one, other)))
     assert fewer <= ROUNDING * more
-    assert plan_steps(1, depth).steps <= ROUNDING * fewer
+    assert plan_steps(1, depth, LARGE).steps <= ROUNDING * fewer
 
 
 @pytest.mark.parametrize("depth", ["deep", "shallow"])
 def test_steps_grow_with_a_large_request_but_no_faster_than_it(depth):
-    steps = [plan_steps(samples, depth).steps for samples in (1, 10_000, 100_000, 1_000_000)]
+    steps = [plan_steps(samples, depth, LARGE).steps for samples in (1, 10_000, 100_000, 1_000_000)]
     assert steps == sorted(set(steps))
     assert all(more <= 10 * ROUNDING * fewer for fewer, more in pairwise(steps[1:]))
 
 
 @given(SAMPLES, DEPTHS)
 def test_every_sample_is_pushed_once_at_least(samples, depth):
-    assert plan_steps(samples, depth).pushes >= math.ceil(samples / FORGET_BATCH)
+    assert plan_steps(samples, depth, LARGE).pushes >= math.ceil(samples / FORGET_BATCH)
 
 
 @given(SAMPLES, DEPTHS, MOST)
 def test_a_repair_alone_has_no_push_and_whole_rounds(samples, depth, most):
-    plan = plan_steps(samples, depth, most)
+    plan = plan_steps(samples, depth, LARGE, most)
     assume(plan.repair)
     alone = plan.repair_alone()
     assert not any(alone.push_at(step) is not None for step in (0, alone.steps - 1))
     assert alone.steps % alone.rounds == 0
-    assert plan.repair / ROUNDING <= alone.steps <= plan.repair
+    assert alone.steps == plan.repair
     assert alone.lr < plan.lr
 
 
 def test_deep_takes_more_steps_and_a_higher_rate():
     for samples in (1, 500):
-        deep, shallow = plan_steps(samples, "deep"), plan_steps(samples, "shallow")
+        deep, shallow = (plan_steps(samples, depth, LARGE) for depth in ("deep", "shallow"))
         assert deep.steps > shallow.steps
         assert deep.lr > shallow.lr
 
 
-def test_the_size_of_the_data_set_does_not_count(asked):
-    """Neither the plan nor, by default, its limit knows of it."""
-    assert set(inspect.signature(plan_steps).parameters) == {"samples", "depth", "most"}
-    assert CalibratedConfig().most(asked) is None
+@given(st.integers(1, 5000), DEPTHS, st.integers(1, 10_000))
+def test_the_size_of_the_data_set_does_not_count_unless_it_is_small(samples, depth, epoch):
+    free, plan = plan_steps(samples, depth, LARGE), plan_steps(samples, depth, epoch)
+    most = PASSES * epoch
+    assert plan == (
+        free if most >= ROUNDING * free.steps else plan_steps(samples, depth, epoch, most)
+    )
+    assert plan.steps <= most
 
 
 @given(st.integers(1, 5000), st.none() | st.integers(1, 2000), st.none() | st.integers(1, 20))
 def test_the_limit_is_the_smaller_of_steps_and_epochs(retained, steps, epochs):
-    class Retained:
-        retain = range(retained)
-
     config = CalibratedConfig(steps=steps, epochs=epochs, batch_size=64)
     limits = [] if steps is None else [steps]
     limits += [] if epochs is None else [epochs * math.ceil(retained / 64)]
-    assert config.most(Retained()) == (min(limits) if limits else None)
+    assert config.most(retained) == (min(limits) if limits else None)
+    plan = config.schedule(450, retained)
+    assert not limits or plan.steps <= min(limits)
+    assert plan.steps <= ROUNDING * config.schedule(450, retained, limited=False).steps
+    given_lr = CalibratedConfig(steps=steps, epochs=epochs, lr=0.003)
+    assert given_lr.schedule(450, retained) == replace(plan, lr=0.003)
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"depth": "abyssal"}, {"epochs": 0}])

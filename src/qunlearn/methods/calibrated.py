@@ -86,13 +86,16 @@ class CalibratedConfig(SgdStepConfig):
         """Raise if there are no such samples."""
         never_seen(split, self.unseen)
 
-    def schedule(self, samples: int, retained: int, *, limited: bool = True) -> Schedule:
-        """The steps for so many samples to push; with `limited`, no more than are allowed."""
+    def most(self, retained: int) -> int | None:
+        """The most steps; None if they are not limited."""
         epoch = -(-retained // self.batch_size)
         limits = (self.steps, None if self.epochs is None else self.epochs * epoch)
-        given = [limit for limit in limits if limit is not None]
-        most = min(given) if given and limited else None
-        schedule = plan_steps(samples, self.depth, epoch, most)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def schedule(self, samples: int, retained: int, *, limited: bool = True) -> Schedule:
+        """The steps for so many samples to push; with `limited`, no more than are allowed."""
+        most = self.most(retained) if limited else None
+        schedule = plan_steps(samples, self.depth, -(-retained // self.batch_size), most)
         return schedule if self.lr is None else replace(schedule, lr=self.lr)
 
 
@@ -119,7 +122,7 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
         )
         after, retained_after = forgetting.measure()
         found = calibration_of(forgetting.target, split, before, after)
-        if limited or len(waits) == EXTENSIONS:
+        if config.most(len(split.retain)) is not None or len(waits) == EXTENSIONS:
             break
         if retained_after < retained_before - RECOVERED:
             waits.append("retained")

@@ -66,7 +66,8 @@ class Schedule:
     @property
     def rounds(self) -> int:
         """How many rounds of equal length they are divided into; each has a row in the history."""
-        return _rounds(self.steps)
+        divisors = (count for count in range(1, self.steps + 1) if self.steps % count == 0)
+        return min(divisors, key=lambda count: abs(count - self.steps / ROUND))
 
     @property
     def plain_from(self) -> int:
@@ -78,9 +79,7 @@ class Schedule:
 
     def repair_alone(self) -> Schedule:
         """The repair once more, from half the learning rate."""
-        return replace(
-            self, pushing=0, pushes=0, repair=_whole(self.repair), lr=self.lr / 2, noise=0.0
-        )
+        return replace(self, pushing=0, pushes=0, noise=0.0, lr=self.lr / 2)
 
     def push_at(self, step: int) -> int | None:
         """The number of the forget batch that a step pushes; None if it pushes none.
@@ -106,9 +105,9 @@ def plan_steps(samples: int, depth: Depth, epoch: int, most: int | None = None) 
         most: The largest number of steps.
 
     >>> [plan_steps(samples, "shallow", 700).steps for samples in (10, 450, 4500)]
-    [42, 106, 414]
+    [42, 106, 413]
     >>> [plan_steps(samples, "deep", 700).steps for samples in (10, 450, 4500)]
-    [612, 650, 1152]
+    [610, 650, 1152]
     >>> plan_steps(100, "deep", 15).steps, plan_steps(450, "deep", 700, most=100).steps
     (150, 100)
     """
@@ -124,15 +123,6 @@ def plan_steps(samples: int, depth: Depth, epoch: int, most: int | None = None) 
     planned = pushing + repair
     steps = min(planned, PASSES * epoch, most or planned)
     pushing = max(1, pushing * steps // planned)
-    pushes, repair = min(pushing, pushes), _whole(steps) - pushing
+    steps -= min(steps % max(1, round(steps / ROUND)), steps - pushing)
+    pushes, repair = min(pushing, pushes), steps - pushing
     return Schedule(depth, pushing, pushes, repair, lr, noise, lower)
-
-
-def _rounds(steps: int) -> int:
-    # Rounded down: the whole rounds of `_whole` are then as many.
-    return max(1, steps // ROUND)
-
-
-def _whole(steps: int) -> int:
-    """The steps without those that are left over when they are divided into equal rounds."""
-    return steps - steps % _rounds(steps)
