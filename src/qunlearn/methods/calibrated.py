@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
@@ -13,38 +11,24 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
 from qunlearn.data import Split
-from qunlearn.data.draw import generator, shuffled, spread
+from qunlearn.data.draw import shuffled, spread
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Findings, Job, SgdStepConfig, method
-from qunlearn.methods.calibration import Estimate, Target, Wait, calibration_of
+from qunlearn.methods.calibration import Estimate, Wait, calibration_of
 from qunlearn.methods.constants import (
-    BELOW,
     EARLIER,
     EXTENSIONS,
     FEWEST,
-    FORGET_BATCH,
-    PUSH,
-    RECENT,
     RECOVERED,
-    SLACK,
     WATCHED,
-    WRONG,
 )
+from qunlearn.methods.push import Push, perturb
 from qunlearn.methods.schedule import Depth, Schedule, plan_steps
 from qunlearn.methods.temperature import rescale_temperature
 from qunlearn.metrics import accuracy, margin
 from qunlearn.store.files import Row
 from qunlearn.training.config import Epochs, LearningRate, OptimizerConfig, StepConfig
 from qunlearn.training.inference import predict
-from qunlearn.training.objective import (
-    Objective,
-    Scalars,
-    fastest_layout,
-    normalisation,
-    to_device,
-)
-
-PUSHED, ABOVE, RECENTLY = "pushed", "above", "recently"
 
 
 def _part_or_share(named: str) -> str:
@@ -121,7 +105,7 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
             model, split, forgetting.estimate.unseen, forgetting.target.entropy
         )
         after, retained_after = forgetting.measure()
-        found = calibration_of(forgetting.target, split, before, after)
+        found = calibration_of(forgetting.estimate.target(model), split, before, after)
         if config.most(len(split.retain)) is not None or len(waits) == EXTENSIONS:
             break
         if retained_after < retained_before - RECOVERED:
@@ -172,7 +156,9 @@ class _Forgetting:
         step = {name: getattr(self.config, name) for name in StepConfig.model_fields}
         replace(self.job, on_epoch=keep).optimize(
             OptimizerConfig(**{**step, "epochs": schedule.rounds, "lr": schedule.lr}),
-            lambda model: Push(self.job, self.config, model, self.target, schedule, self.pushed),
+            lambda model: Push(
+                self.job, self.config, model, self.target, schedule, self.pushed, self.estimate
+            ),
             prepare=lambda: perturb(self.job.model, schedule.noise, "noise", self.config.seed),
         )
 
@@ -222,134 +208,3 @@ def _with_earlier(margins: Tensor, model: nn.Module, split: Split) -> Tensor:
     rows, margins = kept_down(split), margins.clone()
     margins[rows] = margin(predict(model, split.data, rows), split.data.labels[rows])
     return margins
-
-
-@torch.no_grad()
-def perturb(model: nn.Module, noise: float, *key: int | str) -> None:
-    """Add Gaussian noise to the weights of all layers, and scale them back to their old spread.
-
-    Their spread stays, because the quantizers' scales fit it: `(w + noise * n) / √(1 + noise²)`,
-    with n as spread as w. Biases, BatchNorm and quantizers are left as they are.
-    """
-    if not noise:
-        return
-    draw = generator(*key)
-    for parameter in model.parameters():
-        if parameter.dim() < 2 or not parameter.requires_grad:
-            continue
-        drawn = torch.from_numpy(draw.standard_normal(parameter.shape, dtype="float32"))
-        scale = noise * parameter.std(correction=0)
-        parameter.add_(scale * drawn.to(parameter)).div_(math.sqrt(1 + noise**2))
-
-
-def urgency(odds: Tensor, target: Tensor) -> Tensor:
-    """The weight of each sample's push: 0 at its target and below, 1 far above.
-
-    The distance is one of probabilities. Confidences of 1 % and 0.001 % are close as probabilities,
-    but not to an attack that reads log-odds: where the target is a wrong prediction, the distance
-    in log-odds counts too. (In class-wise forgetting there are no target log-odds.)
-
-    Args:
-        odds: The log-odds of the true label, by sample.
-        target: Their targets.
-
-    >>> urgency(torch.tensor([2.0, 2.0, -4.6]), torch.tensor([1.0, 3.0, -11.5]))
-    tensor([0.7487, 0.0000, 0.8625])
-    """
-    distance = (odds.sigmoid() - target.sigmoid()) / SLACK
-    wrong = (target < 0) & target.isfinite()
-    by_odds = torch.maximum(distance, (odds - target) / WRONG)
-    return torch.where(wrong, by_odds, distance).clamp(0, 1)
-
-
-class Push(Objective):
-    """What a step learns: retain, and lower the log-odds of a forget batch to their targets.
-
-    A sample is pushed in proportion to its distance above its target. Samples below target are not
-    raised. To limit overshoot, all pushes fade as the mean falls below the targets.
-
-    Retained and forget samples go through the network together: one pass, and BatchNorm normalises
-    both alike. Forget samples are not augmented, since their targets are not.
-    """
-
-    def __init__(
-        self,
-        job: Job,
-        config: CalibratedConfig,
-        model: nn.Module,
-        target: Target,
-        schedule: Schedule,
-        pushed: Tensor,
-    ):
-        self.job, self.model, self.target, self.schedule = job, model, target, schedule
-        plain = config.model_copy(update={"augment": False})
-        small = plain.model_copy(update={"batch_size": min(FORGET_BATCH, config.batch_size)})
-        self.augmented = job.loader(job.split.retain, config)
-        self.plain = job.loader(job.split.retain, plain, "plain")
-        self.loader = job.loader(pushed, small, "forget")
-        self.batch_size = config.batch_size
-        self.steps = schedule.steps // schedule.rounds
-        self.layout = fastest_layout(job.model)
-        self.requested = torch.zeros(len(job.split.data), dtype=torch.bool)
-        self.requested[job.split.forget] = True
-        self.round: list[Tensor] = []
-        self.recently = torch.empty(0)
-        self.recent = min(RECENT, len(job.split.forget))
-
-    def gradients(self, epoch: int, step: int) -> Scalars:
-        """The gradient of the retain loss, plus the push of the forget batch that is due."""
-        at = epoch * self.steps + step
-        loader = self.augmented if at < self.schedule.plain_from else self.plain
-        number = self.schedule.push_at(at)
-        retained = loader.batch(*divmod(at, len(loader)))
-        images, labels = to_device(self.job.fabric, retained, self.layout)
-        world = self.job.fabric.world_size
-        with normalisation(self.model, loader):
-            if number is None:
-                logits, push = self.model(images), torch.zeros(())
-            else:
-                batch = self.loader.batch(*divmod(number, len(self.loader)))
-                forgotten, true = to_device(self.job.fabric, batch, self.layout)
-                logits = self.model(torch.cat([images, forgotten]))
-                odds = margin(logits[len(labels) :].float(), true)
-                # By the batch size, not the actual count: a partial batch has the same push per
-                # sample.
-                push = PUSH * (self.weights(odds.detach(), batch.index) * odds).sum()
-                push = push / self.batch_size * world
-        losses = nn.functional.cross_entropy(logits[: len(labels)], labels, reduction="none")
-        size = loader.size(at % len(loader))
-        # Processes average their gradients, which the world size undoes.
-        self.job.fabric.backward(losses.sum() / size * world + push)
-        return {"loss": losses.detach().sum() / size}
-
-    def weights(self, odds: Tensor, index: Tensor) -> Tensor:
-        """How hard each sample of a forget batch is pushed."""
-        requested = self.requested[index]
-        target = (self.target.margins[index] - self.schedule.lower * requested).to(odds)
-        above = (odds.sigmoid() - target.sigmoid()).cpu()
-        self.recently = torch.cat([self.recently, above[requested]])[-self.recent :]
-        fade = (1 + self.recently.mean() / BELOW).clamp(0, 1) if len(self.recently) else 1.0
-        weights = urgency(odds, target) * fade
-        self.round.append(torch.stack([weights.cpu(), above])[:, requested])
-        return weights
-
-    def state(self) -> Mapping[str, Tensor]:
-        """Each sample's push and distance above its target in the round; the recent distances."""
-        in_round = torch.cat(self.round, 1) if self.round else torch.empty(2, 0)
-        return {PUSHED: in_round[0], ABOVE: in_round[1], RECENTLY: self.recently}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Resume from there."""
-        self.round = [torch.stack([state[PUSHED], state[ABOVE]]).cpu()]
-        self.recently = state[RECENTLY].cpu()
-
-    def report(self) -> Row:
-        """The round's means: the weight of the push, and the points above the targets."""
-        in_round = torch.cat(self.round, 1) if self.round else torch.empty(2, 0)
-        self.round = []
-        if self.job.fabric.world_size > 1:
-            self.recently = torch.empty(0)  # each process has its own, and only one is saved
-        if not in_round.shape[1]:
-            return {}
-        pushed, above = in_round.mean(1).tolist()
-        return {PUSHED: round(pushed, 4), ABOVE: round(100 * above, 2)}
