@@ -23,6 +23,7 @@ from torch import Tensor
 
 from qunlearn.data import Split
 from qunlearn.data.draw import generator
+from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.methods import forget
 from qunlearn.metrics import auc, margin
 from qunlearn.runs.data import split_of
@@ -52,7 +53,7 @@ def judged(tenth: Split, retrains: list[Run], rows: Tensor) -> list[list[float]]
 def request(original: Run, tenth: Split, retrains: list[Run], rows: Tensor) -> dict[str, Any]:
     """Forget the samples at these places of the tenth, and measure."""
     data, index = tenth.data, tenth.forget[rows]
-    whole = Split.from_json(original.split, data)
+    whole = Split.from_json(original.split, data, ManifestKey.read(original.path))
     split = whole.forget_ids([data.ids[i] for i in index.tolist()])
     model = load(original.path)
     recipe = {name: original.config[name] for name in ("batch_size", "weight_decay", "momentum")}

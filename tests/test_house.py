@@ -11,7 +11,7 @@ import qunlearn
 ROOT = Path(qunlearn.__file__).parent
 ORDER = (
     *("store", "quant", "models", "data", "gradients", "metrics", "training", "methods", "runs"),
-    *("export", "audit", "study", "report", "cli", "testing"),
+    *("export", "audit", "evidence", "study", "report", "cli", "testing"),
 )
 
 

@@ -139,7 +139,7 @@ def main() -> None:
     project, constraints = settings["project"], ROOT / "constraints.txt"
     extras = project["optional-dependencies"]
     runtime = [*project["dependencies"], *settings["build-system"]["requires"], TORCH]
-    shipped = [*runtime, *extras["onnx"], *extras["tune"]]
+    shipped = [*runtime, *extras["onnx"], *extras["tune"], *extras["certify"]]
     upgrade = "--upgrade" in sys.argv[1:]
     pinned = "" if upgrade or not constraints.exists() else constraints.read_text()
     everything = resolve_all([*shipped, *extras["dev"]], pinned)

@@ -10,7 +10,7 @@ import torch
 from conftest import SMALL, flags
 from sklearn.datasets import load_digits
 
-from qunlearn.data import Split, load_dataset
+from qunlearn.data import Split
 from qunlearn.runs.data import split_of
 from qunlearn.runs.model_file import load
 from qunlearn.runs.origin import origin_of
@@ -169,7 +169,7 @@ def test_what_is_left_to_say(qunlearn, files, tmp_path, monkeypatch):
     for method in ("ga", "retrain"):
         words = ("--random", 0.1, "--method", method, "--threads", 1, "--out", method)
         assert qunlearn("forget", "o", *words)[0] == 0
-    split = Split.from_json(Run.open(tmp_path / "ga").split, load_dataset(str(path)))
+    split = split_of(Run.open(tmp_path / "ga"))
     save(path, arrays, split.requests[-1].ids)
 
     assert qunlearn("evaluate", "ga")[0] == 0

@@ -143,7 +143,9 @@ def of_runs(base: Path) -> dict[str, Target]:
             lambda: model_with(spec, QuantSpec(), read_tensors(adopted), adopted),
         ),
         "manifest": Target(
-            manifest, mutate.in_json, sealed(lambda: Split.from_json(run.split, split.data))
+            manifest,
+            mutate.in_json,
+            sealed(lambda: Split.from_json(run.split, split.data, split.key)),
         ),
         "config": Target(path / "config.toml", mutate.in_words, sealed(of_config)),
         "training config": Target(base / "train.toml", mutate.in_words, of_training),

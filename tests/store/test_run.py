@@ -91,7 +91,7 @@ def test_a_copy_that_was_interrupted_is_no_run_and_is_made_again(tmp_path, monke
         run.finish(RunInfo())
     write = run_module.write_bytes
 
-    def stop(path, content):
+    def stop(path, content, mode=0o666):
         if path.name == "run.json":
             raise KeyboardInterrupt
         write(path, content)

@@ -296,7 +296,7 @@ def test_threads_are_shared_out_among_workers(run_folder, monkeypatch):
         ({"random": 0.125, "forget_seed": 3}, "original-compare-random-12.5-seed-3"),
         ({"classes": ("3", "cat")}, "original-compare-class-3-cat"),
         ({"ids": "lists/gone.csv"}, "original-compare-ids-gone"),
-        ({"where": "user == 42"}, "original-compare-where-user-42"),
+        ({"where": "user == 42"}, "original-compare-where-user"),
     ],
 )
 def test_a_comparison_has_a_place_beside_its_run(request_, name):

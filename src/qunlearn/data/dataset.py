@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -56,6 +56,7 @@ class ImageData:
         source: The arguments of `load_dataset`, so that a saved run can name its data; empty for
             data made in Python.
         left_out: The ids of training samples that a subset leaves out.
+        aliases: The pseudonym of each original id, if the ids are pseudonyms.
 
     >>> data = ImageData("two", torch.zeros(2, 1, 4, 4), torch.tensor([0, 1]),
     ...                  ("train/0", "test/0"), torch.tensor([False, True]), ("cat", "dog"),
@@ -78,6 +79,7 @@ class ImageData:
     metadata: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = len(self.ids)
@@ -145,11 +147,21 @@ class ImageData:
 
     def index_of(self, ids: Iterable[str]) -> Tensor:
         """The indices of the samples with these ids; an unknown id is a `UserError`."""
-        rows = [(name, self._positions.get(name, -1)) for name in ids]
+        rows = [(name, self._positions.get(self.alias(name), -1)) for name in ids]
         missing = [name for name, row in rows if row < 0]
         if missing:
             raise self._no_such(missing)
         return torch.tensor([row for _, row in rows], dtype=torch.int64)
+
+    def pseudonymised(self, alias: Callable[[str], str]) -> ImageData:
+        """The same samples with pseudonyms for ids; the original ids are still understood."""
+        names = tuple(alias(name) for name in self.ids)
+        known = dict(zip(self.ids, names, strict=True))
+        return dataclasses.replace(self, ids=names, aliases=known)
+
+    def alias(self, name: str) -> str:
+        """The id of a sample here, which may be a pseudonym."""
+        return self.aliases.get(name, name)
 
     def __contains__(self, id: object) -> bool:
         return id in self._positions

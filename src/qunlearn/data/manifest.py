@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from qunlearn.data.dataset import ImageData, first_repeated
+from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.errors import UserError
 from qunlearn.store.limits import parse_json
+from qunlearn.store.run import KEY
 
-OLDEST, NEWEST = 1, 2
-"""The supported formats. Format 2 adds retired samples. The older one is written where possible, so
-that the digest of a split does not depend on the version of qunlearn."""
+OLDEST, RETIRED, NEWEST = 1, 2, 3
+"""The supported formats. Format 2 adds retired samples, format 3 keyed hashes. The oldest one
+that has everything is written, so that the digest of a split does not depend on the version."""
 KINDS = ("random", "class", "ids", "where")
 
 
@@ -41,7 +43,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a manifest; the parts map ids to fingerprints, including retired samples."""
+    """The content of a manifest; the parts map ids to fingerprints, including retired samples.
+
+    `keyed` names the key of the fingerprints, if they have one.
+    """
 
     dataset: str
     seed: int
@@ -52,6 +57,14 @@ class Manifest:
     held_out: Mapping[str, str]
     test: Mapping[str, str]
     requests: tuple[Request, ...]
+    keyed: str = ""
+
+    @property
+    def format(self) -> int:
+        """The format that it is written in."""
+        if self.keyed:
+            return NEWEST
+        return RETIRED if self.retired else OLDEST
 
     @property
     def forgotten(self) -> frozenset[str]:
@@ -78,7 +91,7 @@ class Manifest:
 def dump(manifest: Manifest) -> str:
     """Serialise a manifest as canonical JSON: equal splits give equal text."""
     value = {
-        "format": NEWEST if manifest.retired else OLDEST,
+        "format": manifest.format,
         "dataset": manifest.dataset,
         "seed": manifest.seed,
         "classes": list(manifest.classes),
@@ -94,6 +107,8 @@ def dump(manifest: Manifest) -> str:
             for request in manifest.requests
         ],
     }
+    if manifest.keyed:
+        value["keyed"] = manifest.keyed
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -135,10 +150,9 @@ def parse(text: str) -> Manifest:
     _check(len(named) < len(train), "nothing is retained")
     retired = [name for request in requests for name in request.retired]
     _check(len(retired) == len(set(retired)), "a sample is retired twice")
-    _check(
-        version == (NEWEST if retired else OLDEST), f"its content does not match format {version}"
-    )
-    return Manifest(
+    keyed = value.get("keyed", "")
+    _check(isinstance(keyed, str), "'keyed' is not a name")
+    found = Manifest(
         dataset=value["dataset"],
         seed=value["seed"],
         classes=classes,
@@ -148,7 +162,10 @@ def parse(text: str) -> Manifest:
         held_out=held_out,
         test=test,
         requests=requests,
+        keyed=keyed,
     )
+    _check(version == found.format, f"its content does not match format {version}")
+    return found
 
 
 def align(manifest: Manifest, data: ImageData) -> ImageData:
@@ -184,17 +201,23 @@ def align(manifest: Manifest, data: ImageData) -> ImageData:
 
 
 def find(
-    manifest: Manifest, data: ImageData, *parts: Mapping[str, str], called: str
+    manifest: Manifest,
+    data: ImageData,
+    *parts: Mapping[str, str],
+    called: str,
+    key: ManifestKey | None = None,
 ) -> tuple[Tensor, ...]:
     """The ascending indices of each part's samples, after verifying their fingerprints.
 
-    `data` is aligned with the manifest; `called` is its original name.
+    `data` is aligned with the manifest; `called` is its original name; `key` is that of the
+    fingerprints, if they are keyed.
     """
+    check_key(manifest, key)
     expected = {name: value for part in parts for name, value in part.items()}
     missing = [name for name in expected if name not in data]
     present = [name for name in expected if name in data]
     actual = zip(present, data.hashes(data.index_of(present)), strict=True)
-    changed = [name for name, fingerprint in actual if fingerprint != expected[name]]
+    changed = [name for name, mark in actual if sealed(key, name, mark) != expected[name]]
     faults = {"missing": missing, "changed": changed}
     counts = [f"{len(names):,} {kind} ({_some(names)})" for kind, names in faults.items() if names]
     if counts:
@@ -202,6 +225,22 @@ def find(
             manifest, called, f"of {len(expected):,} samples that are used, {' and '.join(counts)}"
         )
     return tuple(data.index_of(part).sort().values for part in parts)
+
+
+def check_key(manifest: Manifest, key: ManifestKey | None) -> None:
+    """Raise unless the key is the one that the fingerprints were made with."""
+    if manifest.keyed != ("" if key is None else key.id):
+        which = f"the key {manifest.keyed}" if manifest.keyed else "no key"
+        raise UserError(
+            f"The hashes of the split were made with {which}, and "
+            f"{'none' if key is None else f'the key {key.id}'} is at hand, so that the samples "
+            f"cannot be checked; restore {KEY!r} of the run's folder from a copy."
+        )
+
+
+def sealed(key: ManifestKey | None, name: str, fingerprint: str) -> str:
+    """The fingerprint of a sample as a manifest has it."""
+    return fingerprint if key is None else key.seal(name, fingerprint)
 
 
 def has_all(text: str, data: ImageData) -> bool:

@@ -31,6 +31,7 @@ from qunlearn.data.choose import (
 from qunlearn.data.dataset import ImageData
 from qunlearn.data.draw import shuffled
 from qunlearn.data.manifest import Request
+from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.errors import UserError
 
 SKIPPED = "skipped"
@@ -73,6 +74,7 @@ class Split:
         test: The official test part.
         erased: Fingerprints of forgotten samples that are no longer in `data`, by id.
         retired: Fingerprints of retired samples, by part and id.
+        key: The key of the fingerprints; without one, whoever has a picture can look for its hash.
 
     >>> from qunlearn.data import load_dataset
     >>> split = Split.random(load_dataset("digits"), fraction=0.1, seed=0)
@@ -91,6 +93,7 @@ class Split:
     test: Tensor
     erased: Mapping[str, str] = field(default_factory=dict)
     retired: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    key: ManifestKey | None = None
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name} {len(index):,}" for name, index in self.parts().items())
@@ -236,6 +239,8 @@ class Split:
             skip_unusable: Leave out ids that are unknown, listed twice, or forgotten or retired
                 already, and count them in the request; otherwise they are a `UserError`.
         """
+        if self.data.aliases and not isinstance(ids, str):
+            ids = [self.data.alias(name) for name in ids]
         usable, faults = sort_out(self.data, ids, self._states())
         if faults and not skip_unusable:
             raise unusable(self.data, faults, len(ids))
@@ -363,16 +368,18 @@ class Split:
                 },
                 test={**self._fingerprints(self.test), **self.retired.get("test", {})},
                 requests=self.requests,
+                keyed="" if self.key is None else self.key.id,
             )
         )
 
     @classmethod
-    def from_json(cls, text: str, data: DataLike) -> Split:
+    def from_json(cls, text: str, data: DataLike, key: ManifestKey | None = None) -> Split:
         """Read a manifest and check it against the data, sample by sample.
 
         Samples that were forgotten or retired may be gone from the data; every other sample must
         be there unchanged. Class numbers and normalisation are taken from the manifest, so that the
-        inputs of a model do not change when samples are erased.
+        inputs of a model do not change when samples are erased. The hashes of a run's split are
+        keyed: give `ManifestKey.read("runs/x")`.
 
         >>> from qunlearn.data import load_dataset
         >>> split = Split.random(load_dataset("digits"))
@@ -391,8 +398,21 @@ class Split:
             name: {k: v for k, v in part.items() if k in retired_ids}
             for name, part in unseen.items()
         }
-        train, held_out, test = manifest.find(saved, aligned, present, *used, called=data.name)
-        return cls(aligned, saved.seed, saved.requests, train, held_out, test, erased, retired)
+        train, held_out, test = manifest.find(
+            saved, aligned, present, *used, called=data.name, key=key
+        )
+        return cls(aligned, saved.seed, saved.requests, train, held_out, test, erased, retired, key)
+
+    def with_key(self, key: ManifestKey | None) -> Split:
+        """The same split, whose fingerprints are made with a key."""
+        if key is None or self.key is not None:
+            return dataclasses.replace(self, key=key)
+
+        def keyed(marks: Mapping[str, str]) -> dict[str, str]:
+            return {name: key.seal(name, mark) for name, mark in marks.items()}
+
+        retired = {part: keyed(marks) for part, marks in self.retired.items()}
+        return dataclasses.replace(self, key=key, erased=keyed(self.erased), retired=retired)
 
     @cached_property
     def digest(self) -> str:
@@ -401,8 +421,10 @@ class Split:
 
     def _with_request(self, kind: str, detail: Mapping[str, Any], rows: Tensor) -> Split:
         """A new split with a request for these samples: forgotten or retired, by their part."""
-        selection = ", ".join(f"{key} {value!r}" for key, value in detail.items() if key != SKIPPED)
-        selection = selection or "the list of ids"
+        # The value of a rule may name a person, and messages end up in logs.
+        shown = {key: value for key, value in detail.items() if key not in (SKIPPED, "rule")}
+        selection = ", ".join(f"{key} {value!r}" for key, value in shown.items())
+        selection = selection or ("the rule" if kind == "where" else "the list of ids")
         if not len(rows):
             raise UserError(
                 f"There is nothing to forget: {selection} matches no sample that is in use and "
@@ -452,7 +474,8 @@ class Split:
 
     def _fingerprints(self, rows: Tensor) -> dict[str, str]:
         names = (self.data.ids[row] for row in rows.tolist())
-        return dict(zip(names, self.data.hashes(rows), strict=True))
+        marks = zip(names, self.data.hashes(rows), strict=True)
+        return {name: manifest.sealed(self.key, name, mark) for name, mark in marks}
 
 
 _NONE, _TRAIN, _HELD_OUT, _TEST = 0, 1, 2, 3

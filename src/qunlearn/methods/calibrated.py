@@ -121,7 +121,7 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
             model, split, forgetting.estimate.unseen, forgetting.target.entropy
         )
         after, retained_after = forgetting.measure()
-        found = calibration_of(forgetting.estimate.target(model), split, before, after)
+        found = calibration_of(forgetting.target, split, before, after)
         if config.most(len(split.retain)) is not None or len(waits) == EXTENSIONS:
             break
         if retained_after < retained_before - RECOVERED:
@@ -327,11 +327,24 @@ class Push(Objective):
         requested = self.requested[index]
         target = (self.target.margins[index] - self.schedule.lower * requested).to(odds)
         above = (odds.sigmoid() - target.sigmoid()).cpu()
-        self.recently = torch.cat([self.recently, above[requested]])[-self.recent :]
+        everywhere = self._gathered(above[requested])
+        self.recently = torch.cat([self.recently, everywhere])[-self.recent :]
         fade = (1 + self.recently.mean() / BELOW).clamp(0, 1) if len(self.recently) else 1.0
         weights = urgency(odds, target) * fade
         self.round.append(torch.stack([weights.cpu(), above])[:, requested])
         return weights
+
+    def _gathered(self, above: Tensor) -> Tensor:
+        """The distances of all processes: their pushes fade alike."""
+        fabric = self.job.fabric
+        if fabric.world_size == 1:
+            return above
+        padded = torch.full((FORGET_BATCH,), torch.nan)  # their shares may be of unequal size
+        padded[: len(above)] = above
+        gathered = fabric.all_gather(padded.to(fabric.device))
+        assert isinstance(gathered, Tensor)
+        everywhere = gathered.flatten().cpu()
+        return everywhere[~everywhere.isnan()]
 
     def state(self) -> Mapping[str, Tensor]:
         """Each sample's push and distance above its target in the round; the recent distances."""
@@ -347,8 +360,6 @@ class Push(Objective):
         """The round's means: the weight of the push, and the points above the targets."""
         in_round = torch.cat(self.round, 1) if self.round else torch.empty(2, 0)
         self.round = []
-        if self.job.fabric.world_size > 1:
-            self.recently = torch.empty(0)  # each process has its own, and only one is saved
         if not in_round.shape[1]:
             return {}
         pushed, above = in_round.mean(1).tolist()

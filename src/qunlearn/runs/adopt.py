@@ -14,18 +14,19 @@ from torch import Tensor
 
 from qunlearn.data import ImageData, Split, read_ids
 from qunlearn.data.choose import draw_held_out
+from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.errors import UserError
 from qunlearn.metrics.confidence import margin
 from qunlearn.metrics.exposure import exposure
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec
 from qunlearn.runs.config import AdoptConfig
-from qunlearn.runs.data import load_data
+from qunlearn.runs.data import known_as, load_data
 from qunlearn.runs.declared import check_unseen, completed, declared_split
 from qunlearn.runs.evaluate import labels_of, predictions
 from qunlearn.runs.mismatch import check_inputs
 from qunlearn.runs.model_file import is_quantized, model_with
-from qunlearn.runs.train import header_of, made, model_spec, quant_spec, train_into
+from qunlearn.runs.train import header_of, made, model_spec, quant_spec, train_into, with_key
 from qunlearn.store.info import HeldOutCheck, RunInfo
 from qunlearn.store.pickled import refuse_pickled
 from qunlearn.store.run import Run
@@ -49,8 +50,12 @@ def adopt_run(config: AdoptConfig, out: Path, *, resume: bool = False) -> Run:
     if origin is not None:
         config = completed(config, origin, tensors)
     quant = quant_spec(config)
-    usual = load_data(config)
-    split = made_split(config, usual) if origin is None else declared_split(config, origin, usual)
+    known_by = ManifestKey.read(out if origin is None else origin.path)
+    usual = known_as(load_data(config), config, known_by)
+    if origin is None:
+        split = with_key(made_split(config, usual), out)
+    else:
+        split = declared_split(config, origin, usual)
     data, known = split.data, split.retain
     spec = model_spec(config.model, config.width, data)
     tensors = unwrapped(tensors, spec)

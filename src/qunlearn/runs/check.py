@@ -18,7 +18,7 @@ from qunlearn.store.lock import LOCK, check_unlocked
 from qunlearn.store.place import FILE, FOLDER, kind_of
 from qunlearn.store.run import PARTS, Run
 
-ADDED = (parts.AUDIT, parts.PAGE, DATA)
+ADDED = (parts.AUDIT, parts.PAGE, DATA, parts.KEY, *parts.PAPERS)
 """What other commands put into a run folder beside figures; no part of the run."""
 
 LEFT = (parts.CHECKPOINT, LOCK)
@@ -143,11 +143,11 @@ def foreign(
     for entry in sorted(path.iterdir()):
         name, kind = entry.name, kind_of(entry)
         left = name in LEFT or name.startswith(UNDER_WAY)
-        expected = name in files or left
+        expected = name in files or left or bool(parts.ALSO.fullmatch(name))
         if name == parts.FIGURES and kind == FOLDER:
             for figure in sorted(entry.iterdir()):
                 yield from _odd(figure, bool(parts.FIGURE_NAME.fullmatch(figure.name)), FILE)
-        elif name in folders or name == parts.FIGURES:
+        elif name in folders or name in (parts.FIGURES, parts.RECORDS):
             yield from _odd(entry, True, FOLDER)
         elif left and kind == FILE and not left_is_fine:
             yield Fault(FaultKind.LEFT_OVER, entry)

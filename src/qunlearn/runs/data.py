@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from qunlearn.data import ImageData, Split, load_dataset, manifest, sources
+from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.errors import UserError
 from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.nearby import nearby
@@ -44,12 +46,14 @@ def located(
     With `columns` the metadata is joined, which only rules need.
     """
     config = _metadata_found(run, config)
-    return _first_fit(run, config, data, lambda place: read_split(run.split, place, columns))
+    return _first_fit(run, config, data, lambda place: read_split(run, place, columns))
 
 
-def read_split(text: str, config: DataConfig, columns: bool = False) -> Split:
-    """The split of a manifest, with the data that the settings name."""
-    return Split.from_json(text, _load_for(manifest.parse(text), config, columns))
+def read_split(run: Run, config: DataConfig, columns: bool = False) -> Split:
+    """The split of a run, with the data that the settings name."""
+    key = ManifestKey.read(run.path)
+    data = _load_for(manifest.parse(run.split), config, columns, key)
+    return Split.from_json(run.split, data, key)
 
 
 def some_unseen(run: Run, most: int, data: Path | None = None) -> Split:
@@ -62,7 +66,8 @@ def some_unseen(run: Run, most: int, data: Path | None = None) -> Split:
     kept = manifest.parse(run.split)
 
     def read(config: DataConfig) -> Split:
-        data = _load_for(kept, config)
+        key = ManifestKey.read(run.path)
+        data = _load_for(kept, config, key=key)
         found = manifest.align(kept, data)
         unseen = [
             {name: mark for name, mark in part.items() if name not in kept.retired}
@@ -76,7 +81,7 @@ def some_unseen(run: Run, most: int, data: Path | None = None) -> Split:
         rows = rows[torch.linspace(0, len(rows) - 1, min(most, len(rows))).round().long()]
         names = [found.ids[row] for row in rows.tolist()]
         taken = {name: part[name] for name in names}
-        (test,) = manifest.find(kept, found, taken, called=data.name)
+        (test,) = manifest.find(kept, found, taken, called=data.name, key=key)
         return Split(found, kept.seed, (), test[:0], test[:0], test)
 
     return _first_fit(run, data_config(run), data, read)[1]
@@ -155,7 +160,30 @@ def _first_fit(
     )
 
 
-def _load_for(kept: manifest.Manifest, config: DataConfig, columns: bool = False) -> ImageData:
+def known_as(data: ImageData, config: DataConfig, key: ManifestKey | None) -> ImageData:
+    """The data with pseudonyms for ids, if that is asked for."""
+    if not config.pseudonymise:
+        return data
+    return data.pseudonymised((key or ManifestKey.of_data(data.name)).alias)
+
+
+@dataclass(frozen=True)
+class _Pseudonyms:
+    """Ids by their pseudonyms."""
+
+    names: frozenset[str]
+    key: ManifestKey
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names or self.key.alias(str(name)) in self.names
+
+
+def _load_for(
+    kept: manifest.Manifest,
+    config: DataConfig,
+    columns: bool = False,
+    key: ManifestKey | None = None,
+) -> ImageData:
     """The data of a manifest, of which samples may be erased since."""
     plain = config.model_copy(update={"metadata": None})
     try:
@@ -166,8 +194,10 @@ def _load_for(kept: manifest.Manifest, config: DataConfig, columns: bool = False
             raise
         data = load_data(plain.model_copy(update={"subset": None}))  # fewer are left than that
     if columns and config.metadata is not None:
-        data = data.join(config.metadata, kept.forgotten | kept.retired)
-    return data
+        gone = kept.forgotten | kept.retired
+        hidden = config.pseudonymise and key is not None
+        data = data.join(config.metadata, _Pseudonyms(gone, key) if hidden and key else gone)
+    return known_as(data, config, key)
 
 
 def load_data(config: DataConfig) -> ImageData:

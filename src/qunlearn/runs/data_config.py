@@ -40,6 +40,11 @@ class DataConfig(Config):
     metadata: Path | None = Field(
         None, description="A CSV to join to the samples by its column `id`."
     )
+    pseudonymise: bool = Field(
+        False,
+        description="Give samples pseudonyms in all files, where their ids name people; the key to "
+        "them is split.key.",
+    )
     split_seed: int = Field(
         0, ge=0, le=LARGEST_SEED, description="Seed of the subset and the held-out part."
     )

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from qunlearn.data import ImageData, Split, read_ids
 from qunlearn.data.choose import resolve
+from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.errors import UserError, others
 from qunlearn.metrics.exposure import exposure
 from qunlearn.parts import part_name
@@ -57,7 +58,7 @@ def completed(config: AdoptConfig, run: Run, tensors: Mapping[str, Tensor]) -> A
 
 def declared_split(config: AdoptConfig, run: Run, data: ImageData) -> Split:
     """The run's own split, once the list of what the Retrain was trained on agrees with it."""
-    split = Split.from_json(run.split, data)
+    split = Split.from_json(run.split, data, ManifestKey.read(run.path))
     if split.last is None:
         raise UserError(
             f"The run {str(run.path)!r} has forgotten nothing, so that there is no Retrain of it; "

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from qunlearn.data import Split, manifest
+from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.errors import UserError
 from qunlearn.metrics import Scores
 from qunlearn.runs.evaluate import predictions, scores_of
@@ -33,6 +34,11 @@ def outputs_of(run: Run, split: Split) -> dict[str, Tensor]:
     return outputs
 
 
+def _split(run: Run, other: Split) -> Split:
+    """The split of a run, with the data of another split."""
+    return Split.from_json(run.split, other.data, ManifestKey.read(run.path))
+
+
 def kept_outputs(run: Run, split: Split) -> dict[str, Tensor] | None:
     """What a run's model answers on the parts of another split; None if that was not all kept.
 
@@ -43,7 +49,7 @@ def kept_outputs(run: Run, split: Split) -> dict[str, Tensor] | None:
     """
     if not manifest.has_all(run.split, split.data):
         return None
-    kept, parts = run.predictions, Split.from_json(run.split, split.data).measured()
+    kept, parts = run.predictions, _split(run, split).measured()
     classes = split.data.num_classes
     for part, index in parts.items():
         if part not in kept or kept[part].shape != (len(index), classes):

@@ -15,7 +15,9 @@ from qunlearn.errors import UserError
 from qunlearn.methods.base import Method, MethodConfig
 from qunlearn.methods.find import find_method
 from qunlearn.methods.forget import check_request, settings_of
+from qunlearn.runs.batch import asked_together, checked_day
 from qunlearn.runs.data import data_config, located
+from qunlearn.runs.lines import RequestLine
 from qunlearn.runs.metrics import metrics_of
 from qunlearn.runs.model_file import Header, load
 from qunlearn.runs.origin import recorded
@@ -71,10 +73,11 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     settings = settings_of(method, given)
     fabric = make_fabric(config)
     begun = _begun_request(config, out) if resume else None
-    columns = begun is None and (config.where is not None or config.metadata is not None)
+    joins = (config.where, config.metadata, config.requests)
+    columns = begun is None and any(each is not None for each in joins)
     known = data_config(origin, **config.changed)
     data, then = located(origin, known, config.data_path, columns=columns)
-    split = asked(then, config) if begun is None else then.repeat(begun)
+    split, lines = _asked(then, config) if begun is None else (then.repeat(begun), None)
     if config.budget is not None:
         given |= {"steps": within_budget(config.budget, recipe, split, method, settings)}
         settings = settings_of(method, given)
@@ -92,6 +95,7 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
         request=digest,
         data=data,
         recipe=recipe,
+        lines=config.record.lines if lines is None else lines or None,
     )
     in_tables = dict.fromkeys(("depth", "budget", "epochs", "seed", "data_path", "metadata"))
     record: dict[str, object] = config.model_copy(update={TABLE: None}).to_dict() | in_tables
@@ -126,6 +130,23 @@ def _begun_request(config: ForgetConfig, out: Path) -> Request | None:
         return None
     kept = manifest.parse(Run(out).split)
     return kept.requests[-1] if kept.requests else None
+
+
+def _asked(split: Split, config: ForgetConfig) -> tuple[Split, tuple[RequestLine, ...]]:
+    """The split with what is asked, and whose requests that are, where that is said."""
+    told = config.reference, config.received and checked_day(config.received, "received")
+    if config.requests is not None:
+        others = [flag for name, flag in WAYS.items() if getattr(config, name) is not None]
+        others += [f"--{n}" for n in ("received", "reference") if getattr(config, n) is not None]
+        if others:
+            raise UserError(
+                f"--requests says what to forget, and when it was asked; leave {others[0]} out."
+            )
+        return asked_together(split, config.requests)
+    split = asked(split, config)
+    request = split.requests[-1]
+    count = len(request.ids) + len(request.retired)
+    return split, (RequestLine(count, *told),) if any(told) else ()
 
 
 def asked(split: Split, request: RequestConfig) -> Split:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from qunlearn.runs.data_config import DataConfig
+from qunlearn.runs.lines import RequestLine
 from qunlearn.store.run import CONFIG, Run
 from qunlearn.store.typed import typed
 from qunlearn.training.config import Config
@@ -35,6 +36,7 @@ class Provenance(Config):
     request: str | None = Field(None, description="The digest of the ids of the request.")
     data: DataConfig | None = Field(None, description="Where the data was.")
     recipe: Recipe | None = Field(None, description="How the network was trained.")
+    lines: tuple[RequestLine, ...] | None = Field(None, description="Whose requests were met.")
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ def provenance_of(run: Run) -> Provenance:
     """What a run has on record."""
     record = separated(run.config).get(TABLE, {})
     return typed(Provenance, record, run.path / CONFIG)
+
+
+def lines_of(run: Run) -> tuple[RequestLine, ...]:
+    """The requests that a run answers, one line each; none where that is not on record."""
+    return provenance_of(run).lines or ()
 
 
 RENAMED = {"origin_digest": "origin", "start_digest": "start", "asked": "request"}

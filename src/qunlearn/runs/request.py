@@ -67,8 +67,8 @@ class RequestConfig(Config):
     ) -> dict[str, object]:
         """Another way to ask replaces the file's; settings are put beside the file's."""
         kept = dict(written)
-        if given.keys() & WAYS.keys():
-            once = (*WAYS, "column", "skip_unusable")
+        if given.keys() & {*WAYS, "requests"}:
+            once = (*WAYS, "requests", "column", "skip_unusable")
             kept = {name: v for name, v in kept.items() if name not in once}
             _forget_record(kept, "request")
         if "settings" in given and "settings" in kept:
@@ -132,6 +132,19 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
 
     panel: ClassVar[str] = "How to forget"
 
+    requests: Path | None = Field(
+        None,
+        description="Several requests at once: a CSV with the columns id or rule, received and "
+        "reference.",
+    )
+    received: str | None = Field(
+        None,
+        description="The day that the request was received, as 2026-11-18; for the ledger.",
+        json_schema_extra={"metavar": "DATE"},
+    )
+    reference: str | None = Field(
+        None, description="What you call the request, such as a ticket number; for the ledger."
+    )
     method: str = Field(
         "calibrated", description="See `qunlearn methods`; or your own as package.module:name."
     )

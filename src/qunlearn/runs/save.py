@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from qunlearn.data import ImageData, Request, Split, load_dataset
+from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.data.sources.npz import to_arrays
 from qunlearn.errors import UserError
 from qunlearn.metrics import Scores
@@ -21,7 +22,7 @@ from qunlearn.runs.model_file import OWN, load_weights, save, tensors_of
 from qunlearn.runs.plan import request_digest
 from qunlearn.runs.provenance import TABLE, Provenance, Recipe
 from qunlearn.runs.recipe import recipe_of
-from qunlearn.runs.train import header_of
+from qunlearn.runs.train import header_of, keep_key, with_key
 from qunlearn.store.arrays import write_arrays
 from qunlearn.store.files import Row
 from qunlearn.store.info import RunInfo
@@ -83,6 +84,7 @@ def save_forgotten(
     if origin is not None:
         run = Run.open(origin)
         _check_origin(run, original, split)
+        made = replace(made, split=split.with_key(ManifestKey.read(origin)))
         recipe, digest = recipe_of(run), run.info.model_sha256
         if known.dataset == IN_PYTHON:
             known = place_of(run)
@@ -106,12 +108,13 @@ def _save(
     data: bool | str | Path | None,
 ) -> Run:
     Run.check_free(path)
-    split = made.split
+    split = made.split if made.split.key is not None else with_key(made.split, path)
     header = header_of(network_of(made.model, factory, split.data), quant_of(made.model), split)
     named = {"model": header.model.name} if header.model.is_factory else {}
     if data and data is not True:
         _write_data(Path(data), split)
     with Run.writing(path, {**named, **config}, header.split) as run:
+        keep_key(split, path)
         if data is True:
             write_arrays(path / DATA, to_arrays(split.data))
         for row in made.history:
@@ -141,7 +144,7 @@ def _write_data(path: Path, split: Split) -> None:
         write_arrays(path, to_arrays(split.data))
         return
     try:
-        Split.from_json(split.to_json(), load_dataset(str(path)))
+        Split.from_json(split.to_json(), load_dataset(str(path)), split.key)
     except UserError as error:
         raise UserError(
             f"The file {str(path)!r} holds other data ({error}); name another one with data=."
@@ -194,7 +197,8 @@ def _check_origin(run: Run, original: nn.Module, split: Split) -> None:
             f"The run {str(run.path)!r} holds another network than the one that was given to "
             "forget; name that one's run, or leave origin= out."
         )
-    before = Split.from_json(run.split, split.data)
+    before = Split.from_json(run.split, split.data, ManifestKey.read(run.path))
+    split = split.with_key(before.key)
     same = before.requests == split.requests[:-1]
     if not same or before.repeat(split.requests[-1]).digest != split.digest:
         raise UserError(

@@ -13,11 +13,12 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from qunlearn.data import ImageData, Split, sources
+from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.errors import UserError
 from qunlearn.models import ModelSpec
 from qunlearn.quant import QuantSpec, quantize
 from qunlearn.runs.config import QuantConfig, TrainConfig
-from qunlearn.runs.data import load_data, located, moved
+from qunlearn.runs.data import known_as, load_data, located, moved
 from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.evaluate import predictions, scores_of
 from qunlearn.runs.model_file import Header, model_with, save, tensors_of
@@ -74,8 +75,14 @@ def split_to_train(config: TrainConfig, out: Path, resume: bool) -> tuple[TrainC
         return settled(config, place), split
     if config.data is not None:
         config = settled(config, moved(config, config.data))
-    data = load_data(config)
-    return config, Split.make(data, held_out=config.held_out, seed=config.split_seed)
+    data = known_as(load_data(config), config, ManifestKey.read(out))
+    split = Split.make(data, held_out=config.held_out, seed=config.split_seed)
+    return config, with_key(split, out)
+
+
+def with_key(split: Split, out: Path) -> Split:
+    """The split with the key of its data set, or the one that a run was begun with."""
+    return split.with_key(ManifestKey.read(out) or ManifestKey.of_data(split.data.name))
 
 
 def settled(config: TrainConfig, place: DataConfig) -> TrainConfig:
@@ -97,8 +104,15 @@ def made(
     """The run in the folder `out`, where each process does `work` unless it is complete already."""
     with Run.writing(out, config.to_dict(), split.to_json(), resume, places) as run:
         if not Run.is_complete(out):
+            keep_key(split, out)
             fabric.launch(partial(work, run=run))
     return run
+
+
+def keep_key(split: Split, out: Path) -> None:
+    """Save the key of a split beside its manifest, if it has one."""
+    if split.key is not None and ManifestKey.read(out) != split.key:
+        split.key.write(out)
 
 
 def train_into(
@@ -164,7 +178,7 @@ def starting_model(
             f"The run {str(start.path)!r} has other bits or another quantizer, and scales that fit "
             "those alone; start from a run in full precision, or from one with the same."
         )
-    if start.split != split.to_json():
+    if start.split != split.with_key(ManifestKey.read(start.path)).to_json():
         raise UserError(
             f"The run {str(start.path)!r} was trained on another split, and may have seen what is "
             "held out here; start from a run with the same data, subset and split seed."

@@ -68,6 +68,14 @@ CHECKPOINT, AUDIT = "checkpoint.safetensors", "audit.json"
 PAGE, FIGURES = "report.html", "figures"
 FIGURE_NAME = re.compile(r"(gaps|runtime|(confidence|answers|sample|conflict)-.*|image)\.(svg|png)")
 """File names of figures."""
+PAPERS = ("forgetting.intoto.json", "forgetting.html", "commitment.json", "erased.json")
+"""The papers of a request: its signed record and page, its commitment, what was erased."""
+KEY = "split.key"
+"""The key of the manifest's hashes, readable by its owner only."""
+RECORDS = "records"
+"""The folder of earlier signed records."""
+ALSO = re.compile(r"proof-\d+\.json|.*\.onnx")
+"""Names of files that a run folder may hold, too: proofs for requesters, exported networks."""
 PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, CHECKSUMS, INFO)
 NEEDED = (CONFIG, SPLIT, MODEL, METRICS, INFO)
 OLDEST, FORMAT = 1, 2
@@ -239,7 +247,7 @@ class Run:
         """Delete an interrupted run, with `finished` also a complete one, and nothing else."""
         if not path.is_dir():
             return
-        ours = (*PARTS, CHECKPOINT, AUDIT)
+        ours = (*PARTS, CHECKPOINT, AUDIT, KEY)
         foreign = [name for name in _names(path) if name not in ours]
         if foreign or (Run.is_complete(path) and not finished):
             content = f"also holds {foreign[0]!r}" if foreign else "holds a finished run"
@@ -260,10 +268,10 @@ class Run:
         Run.discard(path)
         Run.create(path)
         with writing(path):
-            for name in (AUDIT, *PARTS):  # the last one makes it complete
+            for name in (AUDIT, KEY, *PARTS):  # the last one makes it complete
                 if (self.path / name).is_file():
                     with reading(self._checked(name)) as file:
-                        write_bytes(path / name, file.read())
+                        write_bytes(path / name, file.read(), 0o600 if name == KEY else 0o666)
 
     @property
     def model_path(self) -> Path:

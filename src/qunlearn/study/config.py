@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from qunlearn.data.rules import parse_rule
 from qunlearn.errors import UserError
 from qunlearn.methods import all_methods, find_method
 from qunlearn.runs.request import OriginConfig, RequestConfig, pairs
@@ -110,7 +111,7 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
             words += ["seed", f"{self.forget_seed}"]
         words += ["class", *self.classes] if self.classes else []
         words += ["ids", self.ids.stem] if self.ids else []
-        words += ["where", self.where] if self.where else []
+        words += ["where", *sorted(parse_rule(self.where).columns())] if self.where else []
         return run.with_name(re.sub(r"[^\w.+-]+", "-", "-".join(words)).strip("-"))
 
 

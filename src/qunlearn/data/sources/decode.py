@@ -49,8 +49,7 @@ def decode(
         notes: What else was learned from the images, once all are read.
     """
     folder = options.cache_dir / "images"
-    place = hashlib.blake2b(os.fsencode(origin.resolve()), digest_size=8).hexdigest()
-    base = f"{name}-{place}"
+    base = cached_as(name, origin)
     shape = (len(wanted), *image)
     if math.prod(shape) > options.memory_budget:
         _drop_stale(folder, base, files)
@@ -69,6 +68,12 @@ def decode(
         array[start : start + len(block)] = block
         start += len(block)
     return torch.from_numpy(array), notes()
+
+
+def cached_as(name: str, origin: Path) -> str:
+    """What the names of files begin with in which a data set's images are cached."""
+    place = hashlib.blake2b(os.fsencode(origin.resolve()), digest_size=8).hexdigest()
+    return f"{name}-{place}"
 
 
 def decode_files(

@@ -83,6 +83,11 @@ def _samples(base: Path) -> tuple[list[tuple[str, int, Path]], tuple[str, ...]]:
     return samples, tuple(classes)
 
 
+def files_of(base: Path) -> dict[str, Path]:
+    """The file of each sample in a folder of images, by its id."""
+    return {_id(base, part, file): file for part, _, file in _samples(base)[0]}
+
+
 def _hashed_part(path: Path) -> str:
     digest = hashlib.blake2b(path.as_posix().encode(errors="surrogateescape"), digest_size=8)
     return "test" if int.from_bytes(digest.digest(), "big") % 5 == 0 else "train"

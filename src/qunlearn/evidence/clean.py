@@ -1,0 +1,161 @@
+"""A run without anything that speaks of certain samples: their ids become meaningless tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from qunlearn.data import manifest
+from qunlearn.data.manifest import Manifest, Request
+from qunlearn.data.manifest_key import ManifestKey
+from qunlearn.evidence.samples import drop_rows
+from qunlearn.runs.data import DATA, data_config
+from qunlearn.runs.model_file import Header, tensors_of
+from qunlearn.runs.provenance import TABLE
+from qunlearn.store import toml
+from qunlearn.store.checksums import write_checksums
+from qunlearn.store.files import json_text, sha256, write_json, write_text
+from qunlearn.store.place import FILE, kind_of
+from qunlearn.store.run import (
+    ALSO,
+    CHECKPOINT,
+    CHECKSUMS,
+    CONFIG,
+    HISTORY,
+    INFO,
+    METRICS,
+    MODEL,
+    PAGE,
+    PREDICTIONS,
+    SPLIT,
+    Run,
+)
+from qunlearn.store.swap import is_ready, move_in, new_stage, set_ready
+from qunlearn.store.typed import untyped
+from qunlearn.store.weights import write_weights
+
+TOKEN = "erased/"
+"""What the names of erased samples begin with."""
+ASKED = ("where", "ids", "column", "requests", "skip_unusable")
+"""Settings that may tell whose samples were forgotten."""
+
+
+def new_tokens(ids: frozenset[str]) -> dict[str, str]:
+    """A random name for each sample, which says nothing of it; erased ones keep theirs."""
+    return {
+        name: TOKEN + secrets.token_hex(8) for name in sorted(ids) if not name.startswith(TOKEN)
+    }
+
+
+def cleaned(text: str, tokens: Mapping[str, str]) -> str:
+    """A manifest in which samples have tokens for names, and random hashes."""
+    known = manifest.parse(text)
+
+    def part(samples: Mapping[str, str]) -> dict[str, str]:
+        return {
+            tokens.get(name, name): _no_hash(tokens[name]) if name in tokens else value
+            for name, value in samples.items()
+        }
+
+    def request(asked: Request) -> Request:
+        ids, retired = (
+            tuple(sorted(tokens.get(name, name) for name in names))
+            for names in (asked.ids, asked.retired)
+        )
+        personal = asked.kind in ("where", "ids") and {*ids, *retired} != {
+            *asked.ids,
+            *asked.retired,
+        }
+        return replace(asked, detail={} if personal else asked.detail, ids=ids, retired=retired)
+
+    return manifest.dump(
+        replace(
+            known,
+            train=part(known.train),
+            held_out=part(known.held_out),
+            test=part(known.test),
+            requests=tuple(request(asked) for asked in known.requests),
+        )
+    )
+
+
+def _no_hash(token: str) -> str:
+    """In place of a sample's hash: that of its random token."""
+    return hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
+
+
+def clean_run(path: Path, tokens: Mapping[str, str]) -> None:
+    """Replace the files of a run by ones without the samples; may be repeated after a kill."""
+    if not is_ready(path):
+        run = Run(path)
+        known = manifest.parse(run.split)
+        if not known.names & tokens.keys():
+            return  # it was cleaned before the kill
+        _stage(run, known, tokens)
+    move_in(path)
+
+
+def _stage(run: Run, known: Manifest, tokens: Mapping[str, str]) -> None:
+    stage = new_stage(run.path)
+    text = cleaned(run.split, tokens)
+    write_text(stage / SPLIT, text)
+    header = replace(Header.read(run.model_path), split=text)
+    write_weights(stage / MODEL, tensors_of(run), header.to_dict())
+    write_text(stage / CONFIG, toml.dumps(_config(run)))
+    write_json(stage / METRICS, _metrics(run, tokens))
+    kept = {k: v for k, v in run.predictions.items() if k not in _parts(known, tokens)}
+    if run.has_predictions:
+        write_weights(stage / PREDICTIONS, kept, {"parts": list(kept)})
+    if kind_of(run.path / DATA) == FILE:
+        drop_rows(run.path / DATA, frozenset(tokens), stage / DATA, alias_of(run))
+    if (key := ManifestKey.read(run.path)) is not None:
+        key.without(tokens, known.names - tokens.keys()).write(stage)
+    written = {name: sha256(stage / name) for name in (CONFIG, SPLIT, MODEL, METRICS)}
+    if run.has_predictions:
+        written[PREDICTIONS] = sha256(stage / PREDICTIONS)
+    if (run.path / HISTORY).is_file():
+        written[HISTORY] = sha256(run.path / HISTORY)
+    info = json_text(untyped(replace(run.info, model_sha256=written[MODEL])))
+    written[INFO] = hashlib.sha256(info.encode()).hexdigest()
+    write_checksums(stage / CHECKSUMS, written)
+    write_text(stage / INFO, info)
+    proofs = [p.name for p in run.path.iterdir() if ALSO.fullmatch(p.name) and p.suffix == ".json"]
+    set_ready(run.path, [PAGE, CHECKPOINT, *sorted(proofs)])
+
+
+def alias_of(run: Run) -> Callable[[str], str]:
+    """What a sample of the data is called in a run: its id, or its pseudonym."""
+    key = ManifestKey.read(run.path)
+    return key.alias if key is not None and data_config(run).pseudonymise else str
+
+
+def _parts(known: Manifest, tokens: Mapping[str, str]) -> set[str]:
+    """The names of the parts that erased samples were measured in."""
+    asked = known.requests
+    last = max((i for i, request in enumerate(asked) if request.ids), default=-1)
+    return {
+        "forget" if i == last else f"forget_{i + 1}"
+        for i, request in enumerate(asked)
+        if tokens.keys() & {*request.ids}
+    }
+
+
+def _config(run: Run) -> dict[str, object]:
+    config: dict[str, object] = {k: v for k, v in run.config.items() if k not in ASKED}
+    record = config.get(TABLE)
+    if isinstance(record, Mapping):
+        config[TABLE] = {key: value for key, value in record.items() if key != "request"}
+    return {key: value for key, value in config.items() if key != "asked"}
+
+
+def _metrics(run: Run, tokens: Mapping[str, str]) -> object:
+    """The figures, without ids: those of samples that are retained under other ids, too."""
+    metrics = run.metrics
+    copies = metrics.get("duplicates")
+    if isinstance(copies, dict) and isinstance(copies.get("copies"), dict):
+        named = {tokens.get(one, one): kept for one, kept in copies["copies"].items()}
+        metrics["duplicates"] = {"copies": named}
+    return metrics

@@ -1,0 +1,184 @@
+"""Every request to forget below a folder, and how far it is; nothing is kept of it."""
+
+from __future__ import annotations
+
+import calendar
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Literal
+
+from qunlearn.data import manifest
+from qunlearn.data.manifest import Request
+from qunlearn.errors import UserError
+from qunlearn.evidence.erased import ERASED, erased_of
+from qunlearn.evidence.family import comparisons_in, runs_in
+from qunlearn.evidence.record import RECORD, read_record
+from qunlearn.runs.lines import RequestLine
+from qunlearn.runs.provenance import lines_of
+from qunlearn.store.place import FILE, kind_of
+from qunlearn.store.run import SPLIT, Run
+
+State = Literal["open", "forgotten", "erased", "certified", "resurfaced", "unreadable"]
+ORDER: tuple[State, ...] = ("unreadable", "open", "forgotten", "erased", "certified", "resurfaced")
+UNMET: tuple[State, ...] = ("unreadable", "open", "forgotten", "resurfaced")
+"""States in which a request is not met, and may become overdue."""
+
+
+Key = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+"""The samples that each request of a run names."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One request.
+
+    Attributes:
+        reference: What it is called; by default the run's folder.
+        received: The day that it was received; where that is not known, that the run was begun.
+        due: The day by which it is to be met.
+        state: How far it is.
+        overdue: Whether it is not met, and the day has passed.
+        samples: How many samples it names.
+        run: The folder of the run that answers it.
+        dated: Whether it is on record when it was received.
+    """
+
+    reference: str
+    received: str
+    due: str
+    state: State
+    overdue: bool
+    samples: int
+    run: str
+    dated: bool = True
+
+
+def ledger(
+    folder: Path,
+    today: date,
+    came_back: Callable[[Run], Collection[int]],
+    days: int | None = None,
+) -> list[Entry]:
+    """All requests below a folder, those that are due first at the top.
+
+    Args:
+        folder: The folder.
+        today: The day.
+        came_back: Which of a run's earlier requests have resurfaced, counted from 1.
+        days: After how many days a request is due; a month by default.
+    """
+    if not folder.is_dir():
+        raise UserError(f"There is no folder {str(folder)!r}; check the path.")
+    if days is not None and not 1 <= days <= 3650:
+        raise UserError(f"A request cannot be due after {days} days; choose 1 to 3650.")
+    answers = [*_answers(folder, came_back), *_papers(folder)]
+    entries = [
+        _entry(line, answer, folder, today, days) for answer in answers for line in answer.lines
+    ]
+    return sorted(entries, key=lambda entry: (not entry.overdue, entry.due, entry.reference))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A run that answers requests: whose, how far it is, and when it was begun."""
+
+    path: Path
+    lines: tuple[RequestLine, ...]
+    state: State
+    begun: str
+
+
+def _answers(folder: Path, came_back: Callable[[Run], Collection[int]]) -> Iterator[Answer]:
+    """The runs that answer requests; of several for the same samples, the one that got furthest."""
+    compared = list(comparisons_in(folder))
+    best: dict[Key, Answer] = {}
+    resurfaced: set[Key] = set()
+    for path in runs_in(folder):
+        if any(path.is_relative_to(each) for each in compared):
+            continue
+        try:
+            answer, requests = _answer(path)
+            if Run.is_complete(path):
+                resurfaced |= {_key(requests[:number]) for number in came_back(Run(path))}
+        except UserError:
+            yield Answer(path, (RequestLine(0),), "unreadable", "")
+            continue
+        key = _key(requests)
+        if requests and (key not in best or _further(answer, best[key])):
+            best[key] = answer
+    for key, answer in best.items():
+        yield replace(answer, state="resurfaced") if key in resurfaced else answer
+
+
+def _key(requests: tuple[Request, ...]) -> Key:
+    """Requests are the same if they name the same samples."""
+    return tuple((request.ids, request.retired) for request in requests)
+
+
+def _answer(path: Path) -> tuple[Answer, tuple[Request, ...]]:
+    run = Run(path)
+    requests = manifest.parse(run.split).requests
+    last = requests[-1] if requests else None
+    count = len(last.ids) + len(last.retired) if last else 0
+    lines = lines_of(run) or (RequestLine(count),)
+    if not Run.is_complete(path):
+        return Answer(path, lines, "open", ""), requests
+    state: State = "forgotten"
+    if erased_of(path) is not None:
+        state = "erased"
+    if kind_of(path / RECORD) == FILE:
+        read_record(path / RECORD)  # a damaged one is none
+        state = "certified"
+    return Answer(path, lines, state, (run.info.begun or "")[:10]), requests
+
+
+def _further(one: Answer, other: Answer) -> bool:
+    return ORDER.index(one.state) > ORDER.index(other.state)
+
+
+def _papers(folder: Path) -> Iterator[Answer]:
+    """Requests of runs that are gone, since a later request made them go: their papers stay."""
+    for path in sorted(folder.rglob(ERASED)):
+        if kind_of(path) != FILE or (path.parent / SPLIT).exists():
+            continue
+        try:
+            done = erased_of(path.parent)
+        except UserError:
+            yield Answer(path.parent, (RequestLine(0),), "unreadable", "")
+            continue
+        if done is not None and done.lines:
+            certified = kind_of(path.parent / RECORD) == FILE
+            state: State = "certified" if certified else "erased"
+            yield Answer(path.parent, done.lines, state, done.forgotten[:10])
+
+
+def _entry(line: RequestLine, answer: Answer, folder: Path, today: date, days: int | None) -> Entry:
+    day = line.received or answer.begun or today.isoformat()
+    try:
+        received = date.fromisoformat(day)
+    except ValueError:
+        received = today
+    due = month_after(received) if days is None else received + timedelta(days=days)
+    place = answer.path.relative_to(folder).as_posix()
+    return Entry(
+        reference=line.reference or place,
+        received=received.isoformat(),
+        due=due.isoformat(),
+        state=answer.state,
+        overdue=answer.state in UNMET and today > due,
+        samples=line.samples,
+        run=place,
+        dated=line.received is not None,
+    )
+
+
+def month_after(day: date) -> date:
+    """The same day of the next month, or its last (GDPR Art. 12(3)).
+
+    >>> month_after(date(2026, 1, 31)), month_after(date(2026, 12, 18))
+    (datetime.date(2026, 2, 28), datetime.date(2027, 1, 18))
+    """
+    year, month = day.year + day.month // 12, day.month % 12 + 1
+    return date(year, month, min(day.day, calendar.monthrange(year, month)[1]))

@@ -1,0 +1,329 @@
+"""Erasing: nothing of the samples is left, and a kill at any instant loses nothing else."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import random
+import shutil
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import SMALL, flags
+from PIL import Image
+
+from qunlearn.data import load_dataset
+from qunlearn.data.sources.decode import cached_as
+from qunlearn.data.sources.npz import to_arrays
+from qunlearn.evidence.erase import PLAN, erase, pending, plan_erasing
+from qunlearn.evidence.family import family
+from qunlearn.runs.data import split_of
+from qunlearn.runs.forget import forget_run
+from qunlearn.runs.request import ForgetConfig
+from qunlearn.store.cache import default_cache_dir
+from qunlearn.store.lock import locked
+from qunlearn.store.run import Run
+from qunlearn.store.weights import read_header
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
+    """Runs on digits in a file: an original, Anna's samples forgotten, and a Retrain beside."""
+    folder = tmp_path_factory.mktemp("erase")
+    data = load_dataset("digits", subset=120)
+    np.savez(folder / "people.npz", **to_arrays(data))
+    from qunlearn.runs.config import TrainConfig
+    from qunlearn.runs.train import train_run
+
+    small = {k: v for k, v in SMALL.items() if k != "subset"} | {"epochs": 1, "model": "cnn"}
+    settings = TrainConfig.parse({**small, "dataset": str(folder / "people.npz")})
+    train_run(settings, folder / "runs" / "original")
+    split = split_of(Run.open(folder / "runs" / "original"))
+    anna = [split.data.ids[row] for row in (*split.train[:6].tolist(), *split.test[:2].tolist())]
+    rows = [f"{name},{'anna@example.org' if name in anna else 'x'}" for name in data.ids]
+    (folder / "people.csv").write_text("\n".join(["id,user", *rows]) + "\n")
+    asked = {
+        "run": folder / "runs" / "original",
+        "where": "user == 'anna@example.org'",
+        "metadata": folder / "people.csv",
+        "method": "ga",
+        "threads": 1,
+    }
+    forget_run(ForgetConfig.parse(asked), folder / "runs" / "forgotten")
+    sibling = {**asked, "method": "rl", "settings": {"epochs": 1}}
+    forget_run(ForgetConfig.parse(sibling), folder / "runs" / "sibling")
+    return folder, anna
+
+
+@pytest.fixture
+def place(story, tmp_path):
+    """A copy of one's own, with the ids of Anna's samples."""
+    folder, anna = story
+    shutil.copytree(folder, tmp_path / "p")
+    return tmp_path / "p", anna
+
+
+def traces(folder: Path, data, anna) -> dict[str, bytes]:
+    """What must not be found: ids, hashes, pixels, and the network's answers."""
+    found: dict[str, bytes] = {}
+    rows = data.index_of(anna)
+    for name, row, mark in zip(anna, rows.tolist(), data.hashes(rows), strict=True):
+        pixels = data.images[row].numpy()
+        png = io.BytesIO()
+        Image.fromarray(pixels[0]).save(png, "PNG")
+        found |= {f"id {name}": f'"{name}"'.encode(), f"hash {name}": mark.encode()}
+        found |= {f"pixels {name}": pixels.tobytes(), f"png {name}": png.getvalue()[40:-12]}
+    run = Run.open(folder / "runs" / "forgotten")
+    parts = json.loads(run.split)["parts"]
+    keyed = {name: mark for part in parts.values() for name, mark in part.items()}
+    found |= {f"keyed {name}": keyed[name].encode() for name in anna}
+    for number, logits in enumerate(run.predictions["forget"]):
+        found[f"scores {number}"] = logits.numpy().tobytes()
+    return found
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a file; what is packed in it is unpacked, too."""
+    whole = path.read_bytes()
+    if path.name == "model.safetensors":
+        whole += zlib.decompress(base64.b64decode(read_header(path)["split"]))
+    if path.suffix == ".npz":
+        with np.load(path) as arrays:
+            whole += b"".join(arrays[name].tobytes() for name in arrays.files)
+            names = [*arrays.get("id_train", []), *arrays.get("id_test", [])]
+            whole += json.dumps([str(name) for name in names]).encode()
+    return whole
+
+
+def found_in(folder: Path, wanted: dict[str, bytes]) -> set[str]:
+    files = [p for p in folder.rglob("*") if p.is_file() and p.name != "people.csv"]
+    whole = [content(path) for path in files]
+    return {what for what, piece in wanted.items() if any(piece in each for each in whole)}
+
+
+def test_nothing_of_the_samples_is_left_and_the_run_still_works(qunlearn, place, monkeypatch):
+    folder, anna = place
+    monkeypatch.chdir(folder)
+    data = load_dataset(str(folder / "people.npz"))
+    wanted = traces(folder, data, anna)
+    assert qunlearn("report", "runs/forgotten", "--image")[0] == 0
+    before = found_in(folder, wanted)
+    assert {"id", "keyed", "pixels", "scores"} == {what.split()[0] for what in before}
+    code, out, err = qunlearn("erase", "runs/forgotten", "--dry-run", "--data", "people.npz")
+    assert code == 0, err
+    assert "original" in out
+    assert found_in(folder, wanted) == before  # nothing was changed
+    assert qunlearn("erase", "runs/forgotten")[0] == 2  # nobody confirmed it
+    code, out, err = qunlearn("erase", "runs/forgotten", "--data", "people.npz", "--yes")
+    assert code == 0, err
+    assert "Backups" in out
+    assert found_in(folder, wanted) == set()
+    assert not any(b"anna@" in p.read_bytes() for p in (folder / "runs").rglob("*") if p.is_file())
+    assert not (folder / "runs" / "original").exists()
+    for words in (
+        ("check", "runs/forgotten"),
+        ("check", "runs/sibling"),
+        ("evaluate", "runs/forgotten"),
+        ("report", "runs/forgotten"),
+        ("export", "runs/forgotten", "--out", "m.onnx"),
+        ("forget", "runs/forgotten", "--random", 0.1, "--method", "ga", "--out", "runs/next"),
+    ):
+        code, out, err = qunlearn(*words)
+        assert code == 0, (words, err)
+    assert qunlearn("erase", "runs/next", "--yes")[0] == 0
+    assert not (folder / "runs" / "forgotten" / "model.safetensors").exists()
+    assert (folder / "runs" / "forgotten" / "erased.json").exists()  # its papers stay
+    left = load_dataset(str(folder / "people.npz"))
+    assert len(left) == len(data) - len(anna)
+    assert {*left.ids} == {*data.ids} - {*anna}
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    """All files, without what is random or the time of day."""
+    files = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        if path.name in ("commitment.json", "erased.json", "checksums.txt", "run.json"):
+            files[str(path.relative_to(folder))] = b""
+        elif path.name == "split.json":
+            text = json.loads(path.read_text())
+            kept = {k: sorted(v) for k, v in text["parts"].items()}
+            kept = {k: [i for i in v if not i.startswith("erased/")] for k, v in kept.items()}
+            sizes = [[len(r["ids"]), len(r.get("retired", []))] for r in text["requests"]]
+            files[str(path.relative_to(folder))] = json.dumps([kept, sizes]).encode()
+        elif path.name == "split.key":
+            kept = sorted(json.loads(path.read_text())["keys"].items())
+            files[str(path.relative_to(folder))] = json.dumps(kept).encode()
+        elif path.name == "model.safetensors":
+            files[str(path.relative_to(folder))] = path.read_bytes()[-2000:]
+        else:
+            files[str(path.relative_to(folder))] = path.read_bytes()
+    return files
+
+
+def killed_after(calls: int, path: Path, data: Path) -> bool:
+    """Erase in a child that dies at its so-manieth change of the disk; whether it did."""
+    child = os.fork()
+    if not child:
+        count = 0
+
+        def dying(function):
+            def call(*words, **more):
+                nonlocal count
+                count += 1
+                if count > calls:
+                    os._exit(9)
+                return function(*words, **more)
+
+            return call
+
+        for name in ("replace", "unlink", "rmdir", "mkdir", "fsync"):
+            setattr(os, name, dying(getattr(os, name)))
+        try:
+            erase(path, pending(path, data=data) or plan_erasing(path, data=data))
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    assert os.WEXITSTATUS(status) in (0, 9)
+    return os.WEXITSTATUS(status) == 9
+
+
+def test_killed_at_twenty_instants_it_comes_to_the_same_end(story, tmp_path):
+    folder, _ = story
+    chance, ends, kills = random.Random(27), [], 0
+    instants = [10**6, *(chance.randrange(1, 75) for _ in range(20))]
+    for number, calls in enumerate(instants):
+        copy = tmp_path / str(number)
+        shutil.copytree(folder, copy)
+        path, data = copy / "runs" / "forgotten", copy / "people.npz"
+        (copy / "runs" / "other.txt").write_text("not ours")
+        if killed_after(calls, path, data):
+            kills += 1
+            killed_after(chance.randrange(1, 60), path, data)  # while it goes on
+            if (path / PLAN).exists() or not (path / "erased.json").exists():
+                erase(path, pending(path, data=data) or plan_erasing(path, data=data))
+        assert not (path / PLAN).exists()
+        ends.append(listing(copy))
+        shutil.rmtree(copy)
+    assert kills >= 15
+    for end in ends:
+        assert end.keys() == ends[0].keys()
+        assert [name for name in end if end[name] != ends[0][name]] == []
+
+
+def test_a_run_that_others_descend_from_is_refused_without_cascade(qunlearn, place, monkeypatch):
+    folder, anna = place
+    monkeypatch.chdir(folder / "runs")
+    ask = ("--random", 0.1, "--method", "ga", "--threads", 1)
+    assert qunlearn("forget", "forgotten", *ask, "--out", "later")[0] == 0
+    assert qunlearn("forget", "original", *ask, "--out", "branch")[0] == 0
+    code, _, err = qunlearn("erase", "forgotten", "--yes")
+    assert code == 2
+    assert "branch, later" in err
+    assert "--cascade" in err
+    assert (folder / "runs" / "original" / "run.json").exists()
+    code, _, err = qunlearn("erase", "forgotten", "--yes", "--cascade")
+    assert code == 0, err
+    assert not (folder / "runs" / "branch").exists()
+    assert qunlearn("check", "later")[0] == 0
+    assert not any(f'"{n}"' in (folder / "runs/later/split.json").read_text() for n in anna)
+
+
+def test_it_refuses_while_a_run_is_being_written(qunlearn, place):
+    folder, _ = place
+    child = os.fork()
+    if not child:
+        with locked(folder / "runs" / "original"):
+            (folder / "held").touch()
+            import time
+
+            time.sleep(60)
+        os._exit(0)
+    try:
+        while not (folder / "held").exists():
+            pass
+        code, _, err = qunlearn("erase", folder / "runs" / "forgotten", "--yes")
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    assert code == 2
+    assert "Another process is writing" in err
+    assert (folder / "runs" / "original" / "run.json").exists()
+
+
+def test_what_is_asked_wrongly_changes_nothing(qunlearn, place, tmp_path):
+    folder, _ = place
+    runs = folder / "runs"
+    for words, told in (
+        (("erase", runs / "original", "--yes"), "has forgotten nothing"),
+        (("erase", runs / "none", "--yes"), "There is no run folder"),
+        (("erase", runs / "forgotten", "--yes", "--within", tmp_path / "q"), "is not in"),
+        (("erase", runs / "forgotten", "--yes", "--data", folder / "people.csv"), "cannot be"),
+    ):
+        code, _, err = qunlearn(*words)
+        assert code == 2, words
+        assert told in err
+    assert Run.is_complete(runs / "original")
+
+
+def test_links_are_not_followed(place, tmp_path):
+    folder, _ = place
+    shutil.move(folder / "runs" / "original", tmp_path / "elsewhere")
+    (folder / "runs" / "original").symlink_to(tmp_path / "elsewhere")
+    run = Run.open(folder / "runs" / "forgotten")
+    paths = [each.path.name for each in family(run, folder / "runs")]
+    assert "original" not in paths
+    plan = plan_erasing(run.path)
+    assert "outside" in {left.kind for left in plan.left}  # named, and not touched
+    erase(run.path, plan)
+    assert Run.is_complete(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("action", ["file", "delete", "rows", "cache", "clean", "comparison"])
+def test_a_planted_plan_reaches_nothing_outside(qunlearn, place, tmp_path, action):
+    folder, _ = place
+    (tmp_path / "victim.npz").write_text("precious")
+    run = folder / "runs" / "forgotten"
+    for target in (tmp_path / "victim.npz", folder / "runs" / ".." / ".." / "victim.npz"):
+        steps = [{"action": action, "path": str(target)}]
+        plan = {"within": str(folder / "runs"), "tokens": {}, "steps": steps, "left": []}
+        (run / PLAN).write_text(json.dumps(plan))
+        code, _, err = qunlearn("erase", run, "--yes", "--data", folder / "people.npz")
+        assert code == 2
+        assert "also changes" in err
+    (run / PLAN).write_text(json.dumps({**plan, "within": str(tmp_path)}))
+    code, _, err = qunlearn("erase", run, "--yes")
+    assert code == 2
+    assert "--within" in err
+    assert (tmp_path / "victim.npz").read_text() == "precious"
+
+
+def test_files_of_an_image_folder_are_erased(qunlearn, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    for part, count in (("train", 20), ("test", 8)):
+        for number in range(count):
+            path = tmp_path / "pets" / part / ("cat", "dog")[number % 2] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(draw.integers(0, 255, (8, 8, 3), np.uint8)).save(path)
+    small = {k: v for k, v in SMALL.items() if k != "subset"} | {"epochs": 1, "model": "cnn"}
+    small |= {"batch_size": 8}
+    assert qunlearn("train", *flags({**small, "dataset": "pets"}), "--out", "runs/o")[0] == 0
+    split = split_of(Run.open(tmp_path / "runs/o"))
+    gone = split.data.ids[int(split.train[0])]
+    (tmp_path / "ids.txt").write_text(gone)
+    ask = ("--ids", "ids.txt", "--method", "ga", "--threads", 1, "--out", "runs/f")
+    assert qunlearn("forget", "runs/o", *ask)[0] == 0
+    assert (tmp_path / "pets" / gone).exists()
+    cached = default_cache_dir() / "images" / f"{cached_as('pets', tmp_path / 'pets')}.k.npy"
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    cached.write_bytes(b"decoded")
+    assert qunlearn("erase", "runs/f", "--data", "pets", "--yes")[0] == 0
+    assert not (tmp_path / "pets" / gone).exists()
+    assert not cached.exists()
+    assert len([*(tmp_path / "pets").rglob("*.png")]) == 27
+    assert qunlearn("evaluate", "runs/f")[0] == 0

@@ -1,0 +1,155 @@
+"""The ledger: every request with its dates and its state."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from qunlearn.evidence.ledger import ledger, month_after
+from qunlearn.runs.provenance import lines_of
+from qunlearn.store.run import Run
+
+
+def days_ago(number: int) -> str:
+    return (datetime.now(UTC).date() - timedelta(days=number)).isoformat()
+
+
+@pytest.fixture(scope="module")
+def story(run_folder, tmp_path_factory):
+    """Two people's requests in one go, and then a third's."""
+    from qunlearn.runs.data import split_of
+    from qunlearn.runs.forget import forget_run
+    from qunlearn.runs.request import ForgetConfig
+
+    folder = tmp_path_factory.mktemp("ledger")
+    runs = folder / "runs"
+    shutil.copytree(run_folder, runs / "original")
+    split = split_of(Run.open(runs / "original"))
+    ids = [split.data.ids[row] for row in split.train.tolist()]
+    rows = [f"{ids[0]},,{days_ago(40)},anna", f"{ids[1]},,{days_ago(40)},anna"]
+    rows += [f",id0 == 1,{days_ago(3)},ben"]
+    (folder / "requests.csv").write_text("id,rule,received,reference\n" + "\n".join(rows))
+    people = [f"{name},{int(name in ids[5:9])}" for name in split.data.ids]
+    (folder / "people.csv").write_text("id,id0\n" + "\n".join(people))
+    both = {
+        "run": runs / "original",
+        "requests": folder / "requests.csv",
+        "metadata": folder / "people.csv",
+        "method": "ga",
+        "threads": 1,
+    }
+    forget_run(ForgetConfig.parse(both), runs / "both")
+    third = {"run": runs / "both", "random": 0.05, "method": "ga", "threads": 1}
+    third |= {"received": days_ago(1), "reference": "carla"}
+    forget_run(ForgetConfig.parse(third), runs / "third")
+    return folder
+
+
+def test_every_request_has_its_own_line(qunlearn, story, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # keys are destroyed below
+    runs = story / "runs"
+    assert [(line.reference, line.samples) for line in lines_of(Run.open(runs / "both"))] == [
+        ("anna", 2),
+        ("ben", 4),
+    ]
+    shutil.copytree(runs, tmp_path / "runs")
+    code, out, err = qunlearn("ledger", tmp_path / "runs", "--json")
+    assert code == 1  # something is overdue
+    assert "Overdue: anna" in err
+    entries = {each["reference"]: each for each in json.loads(out)["requests"]}
+    assert list(entries) == ["anna", "ben", "carla"]
+    assert entries["anna"]["overdue"]
+    assert entries["anna"]["due"] == month_after(date.fromisoformat(days_ago(40))).isoformat()
+    assert not entries["ben"]["overdue"]
+    assert {each["state"] for each in entries.values()} == {"forgotten"}
+    assert not (tmp_path / "runs" / "ledger.html").exists()
+    assert qunlearn("ledger", tmp_path / "runs", "--days", 60)[0] == 0
+    assert (tmp_path / "runs" / "ledger.html").exists()
+
+    code, _, err = qunlearn("erase", tmp_path / "runs" / "third", "--yes")
+    assert code == 0, err
+    assert qunlearn("keys", "new", tmp_path / "o.pem")[0] == 0
+    code, _, err = qunlearn("certify", tmp_path / "runs" / "third", "--key", tmp_path / "o.pem")
+    assert code == 0, err
+    code, out, _ = qunlearn("ledger", tmp_path / "runs", "--json")
+    entries = {each["reference"]: each["state"] for each in json.loads(out)["requests"]}
+    # The runs of the first two are gone, since they knew the third's samples; their lines are not.
+    assert entries == {"anna": "erased", "ben": "erased", "carla": "certified"}
+    assert code == 0
+    record = tmp_path / "runs" / "third" / "forgetting.intoto.json"
+    code, out, _ = qunlearn("verify", record, "--json")
+    assert code == 0
+    lines = json.loads(out)["statement"]["predicate"]["request"]["lines"]
+    assert lines == [
+        {"samples": lines[0]["samples"], "reference": "carla", "received": days_ago(1)}
+    ]
+
+
+def test_unfinished_and_resurfaced_requests_are_told(story, tmp_path):
+    shutil.copytree(story / "runs", tmp_path / "runs")
+    (tmp_path / "runs" / "third" / "run.json").unlink()
+    today = datetime.now(UTC).date()
+    found = {e.reference: e.state for e in ledger(tmp_path / "runs", today, lambda run: [])}
+    assert found == {"anna": "forgotten", "ben": "forgotten", "carla": "open"}
+    later = {
+        e.reference: e.state
+        for e in ledger(story / "runs", today, lambda run: [1] if run.path.name == "third" else [])
+    }
+    assert later == {"anna": "resurfaced", "ben": "resurfaced", "carla": "forgotten"}
+    (tmp_path / "runs" / "both" / "split.json").write_text("{}")
+    assert "unreadable" in {e.state for e in ledger(tmp_path / "runs", today, lambda run: [])}
+
+
+def test_wrong_requests_are_refused_in_a_sentence(qunlearn, story, tmp_path):
+    origin = story / "runs" / "original"
+    for text, told in (
+        ("name\nx\n", "no column 'id' or 'rule'"),
+        ("id,received\n", "lists no requests"),
+        ("id,rule\ntrain/1,user == 1\n", "an id or a rule, and not both"),
+        ("id,received\ntrain/1,yesterday\n", "'yesterday' is no day"),
+        ("id,received\ntrain/1,2999-01-01\n", "is in the future"),
+        ("id\ntrain/none\n", "'train/none'"),
+    ):
+        (tmp_path / "r.csv").write_text(text)
+        words = ("--requests", tmp_path / "r.csv", "--method", "ga", "--out", tmp_path / "n")
+        code, _, err = qunlearn("forget", origin, *words)
+        assert code == 2, text
+        assert told in err
+    words = ("--random", 0.1, "--received", "18.11.2026", "--out", tmp_path / "n")
+    code, _, err = qunlearn("forget", origin, *words)
+    assert code == 2
+    assert "'18.11.2026' is no day; write it as 2026-11-18" in err
+    words = ("--random", 0.1, "--requests", tmp_path / "r.csv", "--out", tmp_path / "n")
+    code, _, err = qunlearn("forget", origin, *words)
+    assert code == 2
+    assert "leave --random out" in err
+    assert not (tmp_path / "n").exists()
+    assert qunlearn("ledger", tmp_path / "none")[0] == 2
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
+def test_the_page_sorts_in_chromium(qunlearn, story, tmp_path):
+    runs = tmp_path / "runs"
+    for name in ("both", "third"):
+        (runs / name).mkdir(parents=True)
+        for part in ("config.toml", "split.json", "run.json", "metrics.json", "checksums.txt"):
+            shutil.copyfile(story / "runs" / name / part, runs / name / part)
+    assert qunlearn("ledger", runs, "--days", 60)[0] == 0
+
+    def order(where: str) -> list[str]:
+        words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+        page = f"file://{runs / 'ledger.html'}{where}"
+        shown = subprocess.run([*words, page], capture_output=True, text=True, check=True).stdout
+        return sorted(("anna", "ben", "carla"), key=lambda name: shown.index(f">{name}<"))
+
+    rows = json.loads(qunlearn("ledger", runs, "--days", 60, "--json")[1])["requests"]
+    by_run = [each["reference"] for each in sorted(rows, key=lambda each: each["run"])]
+    by_received = [each["reference"] for each in sorted(rows, key=lambda each: each["received"])]
+    assert order("#5") == by_run
+    assert order("#1") == by_received
+    assert Path(runs / "ledger.html").read_text().count("<script") == 1
