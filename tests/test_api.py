@@ -61,7 +61,6 @@ def test_every_command_takes_what_was_saved_from_python(saved, qunlearn, tmp_pat
         ("check", folder / "forgotten"),
         ("evaluate", folder / "forgotten", "--model", FACTORY),
         ("describe", folder / "forgotten", "--model", FACTORY),
-        ("explain", folder / "forgotten"),
         ("report", folder / "forgotten"),
         ("export", folder / "forgotten", "--model", FACTORY, "--out", tmp_path / "m.onnx"),
     ):

@@ -66,7 +66,7 @@ def test_a_broken_package_breaks_only_its_own_method(monkeypatch):
     offer(monkeypatch, ("shiny", "no_such_module"))
     assert find_method("calibrated").name == "calibrated"
     with pytest.warns(UserWarning, match="shiny"):
-        assert len(all_methods()) == 10
+        assert len(all_methods()) == 11
     with pytest.raises(UserError, match="cannot be loaded: ModuleNotFoundError"):
         find_method("shiny")
 
@@ -116,7 +116,8 @@ def test_unknown_methods_are_named(name, says):
 def test_every_method_has_ranges_among_its_settings_that_hold_the_default():
     found = all_methods()
     assert [m.name for m in found] == [
-        "retrain", "ft", "ga", "iu", "rl", "l1-sparse", "salun", "qmul", "oeu", "calibrated",
+        "retrain", "ft", "ga", "iu", "rl", "l1-sparse", "salun", "qmul", "regun",
+        "oeu", "calibrated",
     ]  # fmt: skip
     for method in found:
         for name, where in method.config.search.items():

@@ -7,8 +7,8 @@ from methods.conftest import fresh, poisoned
 from qunlearn.methods import all_methods, forget
 
 NAMES = [method.name for method in all_methods()]
-USES_FORGET = {"ga", "iu", "rl", "salun", "qmul", "oeu", "calibrated"}
-USES_RETAIN = {"retrain", "ft", "iu", "rl", "l1-sparse", "salun", "qmul", "oeu", "calibrated"}
+USES_FORGET = {"ga", "iu", "rl", "salun", "qmul", "regun", "oeu", "calibrated"}
+USES_RETAIN = set(NAMES) - {"ga"}
 
 
 def finite(model):

@@ -101,7 +101,7 @@ def test_a_repair_alone_has_no_push_and_whole_rounds(samples, depth, most):
     alone = plan.repair_alone()
     assert not any(alone.push_at(step) is not None for step in (0, alone.steps - 1))
     assert alone.steps % alone.rounds == 0
-    assert alone.steps == plan.repair
+    assert plan.repair / ROUNDING <= alone.steps <= plan.repair
     assert alone.lr < plan.lr
 
 

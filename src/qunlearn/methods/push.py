@@ -146,11 +146,24 @@ class Push(Objective):
         requested = self.requested[index]
         target = (self.target.margins[index] - self.schedule.lower * requested).to(odds)
         above = (odds.sigmoid() - target.sigmoid()).cpu()
-        self.recently = torch.cat([self.recently, above[requested]])[-self.recent :]
+        everywhere = self._gathered(above[requested])
+        self.recently = torch.cat([self.recently, everywhere])[-self.recent :]
         fade = (1 + self.recently.mean() / BELOW).clamp(0, 1) if len(self.recently) else 1.0
         weights = urgency(odds, target) * fade
         self.round.append(torch.stack([weights.cpu(), above])[:, requested])
         return weights
+
+    def _gathered(self, above: Tensor) -> Tensor:
+        """The distances of all processes: their pushes fade alike."""
+        fabric = self.job.fabric
+        if fabric.world_size == 1:
+            return above
+        padded = torch.full((FORGET_BATCH,), torch.nan)  # their shares may be of unequal size
+        padded[: len(above)] = above
+        gathered = fabric.all_gather(padded.to(fabric.device))
+        assert isinstance(gathered, Tensor)
+        everywhere = gathered.flatten().cpu()
+        return everywhere[~everywhere.isnan()]
 
     def state(self) -> Mapping[str, Tensor]:
         """The pushes and distances above target in the round, and what steers the next ones."""
@@ -172,8 +185,6 @@ class Push(Objective):
         """The round's means: the weight of the push, and the points above the targets."""
         in_round = torch.cat(self.round, 1) if self.round else torch.empty(2, 0)
         self.round = []
-        if self.job.fabric.world_size > 1:
-            self.recently = torch.empty(0)  # each process has its own, and only one is saved
         if not in_round.shape[1]:
             return {}
         pushed, above = in_round.mean(1).tolist()

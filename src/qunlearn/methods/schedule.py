@@ -66,8 +66,7 @@ class Schedule:
     @property
     def rounds(self) -> int:
         """How many rounds of equal length they are divided into; each has a row in the history."""
-        divisors = (count for count in range(1, self.steps + 1) if self.steps % count == 0)
-        return min(divisors, key=lambda count: abs(count - self.steps / ROUND))
+        return _rounds(self.steps)
 
     @property
     def plain_from(self) -> int:
@@ -79,7 +78,9 @@ class Schedule:
 
     def repair_alone(self) -> Schedule:
         """The repair once more, from half the learning rate."""
-        return replace(self, pushing=0, pushes=0, noise=0.0, lr=self.lr / 2)
+        return replace(
+            self, pushing=0, pushes=0, repair=_whole(self.repair), lr=self.lr / 2, noise=0.0
+        )
 
     def push_at(self, step: int) -> int | None:
         """The number of the forget batch that a step pushes; None if it pushes none.
@@ -105,9 +106,9 @@ def plan_steps(samples: int, depth: Depth, epoch: int, most: int | None = None) 
         most: The largest number of steps.
 
     >>> [plan_steps(samples, "shallow", 700).steps for samples in (10, 450, 4500)]
-    [42, 106, 413]
+    [42, 106, 414]
     >>> [plan_steps(samples, "deep", 700).steps for samples in (10, 450, 4500)]
-    [610, 650, 1152]
+    [612, 650, 1152]
     >>> plan_steps(100, "deep", 15).steps, plan_steps(450, "deep", 700, most=100).steps
     (150, 100)
     """
@@ -122,7 +123,16 @@ def plan_steps(samples: int, depth: Depth, epoch: int, most: int | None = None) 
         repair = min(math.ceil(SHALLOW_REPAIR * pushing), LONGEST_REPAIR)
     planned = pushing + repair
     steps = min(planned, PASSES * epoch, most or planned)
-    pushing = max(1, pushing * steps // planned)
-    steps -= min(steps % max(1, round(steps / ROUND)), steps - pushing)
-    pushes, repair = min(pushing, pushes), steps - pushing
+    pushing = min(max(1, pushing * steps // planned), _whole(steps))
+    pushes, repair = min(pushing, pushes), _whole(steps) - pushing
     return Schedule(depth, pushing, pushes, repair, lr, noise, lower)
+
+
+def _rounds(steps: int) -> int:
+    # Rounded down: the whole rounds of `_whole` are then as many.
+    return max(1, steps // ROUND)
+
+
+def _whole(steps: int) -> int:
+    """The steps without those that are left over when they are divided into equal rounds."""
+    return steps - steps % _rounds(steps)

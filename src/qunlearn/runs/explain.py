@@ -68,7 +68,7 @@ def conflict_of(path: Path) -> Conflict:
     if not rows:
         raise UserError(
             f"The run {str(path)!r} has no record of conflict: only methods that project the "
-            "gradient write one; name a run made by --method calibrated or oeu."
+            "gradient write one; name a run made by --method oeu."
         )
     with as_written(path):
         return _joined(rows)
