@@ -81,15 +81,12 @@ CONSTANTS = {
     ),
     # The schedule: how many steps, and at which learning rate.
     "DEEP_LR": Constant(0.05, "", "learning rate at depth deep", THIRD),
-    "DEEP_LOWER": Constant(
-        0.4, "log-odds", "how far below its target a sample is pushed, before the repair", THIRD
-    ),
     "DEEP_NOISE": Constant(
         0.5, "of a tensor's spread", "noise on the weights, which are scaled back", THIRD
     ),
-    "DEEP_FLOOR": Constant(160, "steps", "steps of the push phase, at least", THIRD),
+    "DEEP_FLOOR": Constant(120, "steps", "steps of the push phase, at least", THIRD),
     "DEEP_GROWTH": Constant(3, "steps", "further such steps for each forget batch", CHOSEN),
-    "DEEP_VISITS": Constant(9, "visits", "pushes of each sample, at most one batch a step", THIRD),
+    "DEEP_VISITS": Constant(6, "visits", "pushes of each sample, at most one batch a step", THIRD),
     "DEEP_REPAIR": Constant(450, "steps", "steps of the repair, at least", THIRD),
     "SHALLOW_LR": Constant(0.01, "", "learning rate at depth shallow", FIRST),
     "SHALLOW_FLOOR": Constant(16, "steps", "steps of the push phase, at least", THIRD),
@@ -139,7 +136,6 @@ FEWEST, RECENT, EARLIER = _count("FEWEST"), _count("RECENT"), _count("EARLIER")
 PUSH, SLACK, WRONG, BELOW = (_value(name) for name in ("PUSH", "SLACK", "WRONG", "BELOW"))
 FORGET_BATCH = _count("FORGET_BATCH")
 DEEP_LR, DEEP_NOISE = _value("DEEP_LR"), _value("DEEP_NOISE")
-DEEP_LOWER = _value("DEEP_LOWER")
 DEEP_FLOOR, DEEP_GROWTH = _count("DEEP_FLOOR"), _count("DEEP_GROWTH")
 DEEP_VISITS, DEEP_REPAIR = _count("DEEP_VISITS"), _count("DEEP_REPAIR")
 SHALLOW_LR, SHALLOW_REPAIR = _value("SHALLOW_LR"), _value("SHALLOW_REPAIR")

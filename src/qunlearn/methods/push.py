@@ -143,8 +143,7 @@ class Push(Objective):
 
     def weights(self, odds: Tensor, index: Tensor) -> Tensor:
         """How hard each sample of a forget batch is pushed."""
-        requested = self.requested[index]
-        target = (self.target.margins[index] - self.schedule.lower * requested).to(odds)
+        target, requested = self.target.margins[index].to(odds), self.requested[index]
         above = (odds.sigmoid() - target.sigmoid()).cpu()
         everywhere = self._gathered(above[requested])
         self.recently = torch.cat([self.recently, everywhere])[-self.recent :]

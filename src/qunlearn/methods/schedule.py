@@ -16,7 +16,6 @@ from typing import Literal
 from qunlearn.methods.constants import (
     DEEP_FLOOR,
     DEEP_GROWTH,
-    DEEP_LOWER,
     DEEP_LR,
     DEEP_NOISE,
     DEEP_REPAIR,
@@ -46,8 +45,6 @@ class Schedule:
         repair: Steps of the second phase.
         lr: The learning rate that the cosine over all steps starts from.
         noise: The noise on the weights before the first step; see `perturb`.
-        lower: How far below their targets samples are pushed, in log-odds: the repair lets them
-            rise again.
     """
 
     depth: Depth
@@ -56,7 +53,6 @@ class Schedule:
     repair: int
     lr: float
     noise: float = 0.0
-    lower: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -108,24 +104,24 @@ def plan_steps(samples: int, depth: Depth, epoch: int, most: int | None = None) 
     >>> [plan_steps(samples, "shallow", 700).steps for samples in (10, 450, 4500)]
     [42, 106, 414]
     >>> [plan_steps(samples, "deep", 700).steps for samples in (10, 450, 4500)]
-    [612, 650, 1152]
+    [568, 612, 1072]
     >>> plan_steps(100, "deep", 15).steps, plan_steps(450, "deep", 700, most=100).steps
     (150, 100)
     """
     batches = math.ceil(samples / FORGET_BATCH)
     if depth == "deep":
-        lr, noise, lower = DEEP_LR, DEEP_NOISE, DEEP_LOWER
+        lr, noise = DEEP_LR, DEEP_NOISE
         pushing = DEEP_FLOOR + DEEP_GROWTH * batches
         pushes, repair = DEEP_VISITS * batches, max(DEEP_REPAIR, pushing)
     else:
-        lr, noise, lower = SHALLOW_LR, 0.0, 0.0
+        lr, noise = SHALLOW_LR, 0.0
         pushing = pushes = SHALLOW_FLOOR + SHALLOW_GROWTH * batches
         repair = min(math.ceil(SHALLOW_REPAIR * pushing), LONGEST_REPAIR)
     planned = pushing + repair
     steps = min(planned, PASSES * epoch, most or planned)
     pushing = min(max(1, pushing * steps // planned), _whole(steps))
     pushes, repair = min(pushing, pushes), _whole(steps) - pushing
-    return Schedule(depth, pushing, pushes, repair, lr, noise, lower)
+    return Schedule(depth, pushing, pushes, repair, lr, noise)
 
 
 def _rounds(steps: int) -> int:
