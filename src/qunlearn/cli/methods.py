@@ -83,7 +83,7 @@ def print_all(found: list[Method]) -> None:
 def print_one(method: Method) -> None:
     """A table of a method's settings."""
     from qunlearn.cli.output import print_table
-    from qunlearn.methods.base import SgdConfig
+    from qunlearn.methods.base import SgdStepConfig
 
     say(f"{method.name}: {method.summary}\nSource: {method.source}\n")
     searched = {name: str(where) for name, where in method.config.search.items()}
@@ -97,6 +97,6 @@ def print_one(method: Method) -> None:
         for name, field in method.config.model_fields.items()
     ]
     print_table(("setting", "meaning", "searched"), rows, left=2)
-    if issubclass(method.config, SgdConfig):
+    if issubclass(method.config, SgdStepConfig):
         follow = [name for name in method.config.model_fields if name in method.config.inherits]
         say(f"{', '.join(follow[:-1])} and {follow[-1]} follow the run that forgets.")
