@@ -17,7 +17,7 @@ from scipy.stats import ks_2samp, percentileofscore, wasserstein_distance
 from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods import Job, calibrated, calibration, forget
-from qunlearn.methods.calibrated import CalibratedConfig, Push, kept_down, never_seen, urgency
+from qunlearn.methods.calibrated import CalibratedConfig, kept_down, never_seen
 from qunlearn.methods.calibration import (
     Calibration,
     Estimate,
@@ -42,6 +42,7 @@ from qunlearn.methods.constants import (
     UNKNOWN,
     WRONG,
 )
+from qunlearn.methods.push import Push, urgency
 from qunlearn.methods.schedule import Schedule, plan_steps
 from qunlearn.metrics import entropy, margin
 from qunlearn.report.target import target_words
@@ -161,7 +162,9 @@ def push_of(model, split, schedule, target=None, **settings):
     config = CalibratedConfig(batch_size=len(split.retain), **settings)
     job = Job(model, split, make_fabric(ComputeConfig()))
     pushed = torch.cat([split.forget, kept_down(split)])
-    return Push(job, config, model, target or target_of(model, split), schedule, pushed)
+    estimate = Estimate(model, split, split.held_out, config.seed)
+    target = target or target_of(model, split)
+    return Push(job, config, model, target, schedule, pushed, estimate)
 
 
 def gradients(model):

@@ -75,6 +75,7 @@ CONSTANTS = {
     "RECENT": Constant(
         256, "samples", "most recently pushed samples that this mean is over, at most", DIGITS
     ),
+    "FOLLOWS": Constant(3, "times", "how often the targets are estimated while pushing", CHOSEN),
     "FORGET_BATCH": Constant(32, "samples", "forget samples in a step, at most", FIRST),
     "EARLIER": Constant(
         512, "samples", "samples of earlier requests that are kept down, at most", CHOSEN
@@ -86,7 +87,7 @@ CONSTANTS = {
     ),
     "DEEP_FLOOR": Constant(120, "steps", "steps of the push phase, at least", THIRD),
     "DEEP_GROWTH": Constant(3, "steps", "further such steps for each forget batch", CHOSEN),
-    "DEEP_VISITS": Constant(6, "visits", "pushes of each sample, at most one batch a step", THIRD),
+    "DEEP_VISITS": Constant(7, "visits", "pushes of each sample, at most one batch a step", THIRD),
     "DEEP_REPAIR": Constant(450, "steps", "steps of the repair, at least", THIRD),
     "SHALLOW_LR": Constant(0.01, "", "learning rate at depth shallow", FIRST),
     "SHALLOW_FLOOR": Constant(16, "steps", "steps of the push phase, at least", THIRD),
@@ -134,7 +135,7 @@ DRAWS, MEMBERS, UNSEEN = _count("DRAWS"), _count("MEMBERS"), _count("UNSEEN")
 LEARNING, PRIOR, UNKNOWN = _value("LEARNING"), _value("PRIOR"), _value("UNKNOWN")
 FEWEST, RECENT, EARLIER = _count("FEWEST"), _count("RECENT"), _count("EARLIER")
 PUSH, SLACK, WRONG, BELOW = (_value(name) for name in ("PUSH", "SLACK", "WRONG", "BELOW"))
-FORGET_BATCH = _count("FORGET_BATCH")
+FORGET_BATCH, FOLLOWS = _count("FORGET_BATCH"), _count("FOLLOWS")
 DEEP_LR, DEEP_NOISE = _value("DEEP_LR"), _value("DEEP_NOISE")
 DEEP_FLOOR, DEEP_GROWTH = _count("DEEP_FLOOR"), _count("DEEP_GROWTH")
 DEEP_VISITS, DEEP_REPAIR = _count("DEEP_VISITS"), _count("DEEP_REPAIR")

@@ -87,7 +87,7 @@ class Push(Objective):
         target: Target,
         schedule: Schedule,
         pushed: Tensor,
-        estimate: Estimate | None = None,
+        estimate: Estimate,
     ):
         self.job, self.model, self.target, self.schedule = job, model, target, schedule
         self.estimate = estimate
@@ -105,19 +105,20 @@ class Push(Objective):
         self.recently = torch.empty(0)
         self.recent = min(RECENT, len(job.split.forget))
 
-    def before_epoch(self, epoch: int) -> None:
-        """Estimate the target again, while samples are pushed: the network has changed.
+    def follow(self) -> None:
+        """Estimate the target again: the network has changed.
 
         At a high learning rate it is less confident in all samples, seen or not.
         """
-        if self.estimate is not None and epoch * self.steps < self.schedule.pushing:
-            margins, forget = self.target.margins.clone(), self.job.split.forget
-            margins[forget] = self.estimate.target(self.job.model).margins[forget]
-            self.target = replace(self.target, margins=margins)
+        margins, forget = self.target.margins.clone(), self.job.split.forget
+        margins[forget] = self.estimate.target(self.job.model).margins[forget]
+        self.target = replace(self.target, margins=margins)
 
     def gradients(self, epoch: int, step: int) -> Scalars:
         """The gradient of the retain loss, plus the push of the forget batch that is due."""
         at = epoch * self.steps + step
+        if self.schedule.follows_at(at):
+            self.follow()
         loader = self.augmented if at < self.schedule.plain_from else self.plain
         number = self.schedule.push_at(at)
         retained = loader.batch(*divmod(at, len(loader)))

@@ -20,6 +20,7 @@ from qunlearn.methods.constants import (
     DEEP_NOISE,
     DEEP_REPAIR,
     DEEP_VISITS,
+    FOLLOWS,
     FORGET_BATCH,
     LONGEST_REPAIR,
     PASSES,
@@ -71,6 +72,18 @@ class Schedule:
         A repair under augmentation alone leaves their accuracy a point or more below Retrain's.
         """
         return self.steps - round(PLAIN * self.repair)
+
+    def follows_at(self, step: int) -> bool:
+        """Whether the targets are estimated again before a step: `FOLLOWS` times while pushing.
+
+        Not before the first: BatchNorm's averages do not fit the perturbed weights yet.
+
+        >>> schedule = Schedule("deep", pushing=8, pushes=2, repair=9, lr=0.05)
+        >>> [step for step in range(17) if schedule.follows_at(step)]
+        [2, 4, 6]
+        """
+        every = max(1, -(-self.pushing // (FOLLOWS + 1)))
+        return 0 < step < self.pushing and step % every == 0
 
     def repair_alone(self) -> Schedule:
         """The repair once more, from half the learning rate."""
