@@ -313,8 +313,8 @@ def test_only_so_many_samples_of_earlier_requests_are_kept_down(twice, asked, mo
 
 def test_a_later_request_does_not_bring_an_earlier_one_back(trained, asked, twice, monkeypatch):
     """Digits that were pushed far down rise at each step on the others, unless they are held."""
-    monkeypatch.setattr(calibrated, "PUSH", 20.0)
-    monkeypatch.setattr(calibrated, "BELOW", 9.0)
+    monkeypatch.setattr("qunlearn.methods.push.PUSH", 20.0)
+    monkeypatch.setattr("qunlearn.methods.push.BELOW", 9.0)
     first = forget(trained, asked, **QUICK, steps=16).model
     monkeypatch.undo()
     (earlier,) = twice.earlier
@@ -327,14 +327,15 @@ def test_a_later_request_does_not_bring_an_earlier_one_back(trained, asked, twic
 
     held = rise()
     monkeypatch.setattr(calibrated, "EARLIER", 0)
-    assert held < rise() - 5
+    assert held < rise() - 2
 
 
 def test_what_steers_it_survives_an_interruption_between_rounds(
     trained, asked, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(calibrated, "PUSH", 20.0)  # so that it goes too far, and the mean steers,
-    monkeypatch.setattr(calibrated, "BELOW", 1.0)  # never to a halt: each step depends on the mean
+    monkeypatch.setattr("qunlearn.methods.push.PUSH", 20.0)  # goes too far; the mean steers
+    # ... never to a halt: each step depends on the mean
+    monkeypatch.setattr("qunlearn.methods.push.BELOW", 1.0)
     monkeypatch.setattr(checkpoint, "SHARE", 1e9)  # each round's end is kept
     monkeypatch.setattr("qunlearn.methods.schedule.ROUND", 6)
     settings = {**QUICK, "steps": 24}
@@ -429,7 +430,7 @@ def test_the_distribution_lands_near_its_target_and_the_rest_stays(trained, aske
     assert mean(result.model) > mean(trained) - 0.05
     # The distribution as a whole: easy samples keep their confidence, hard ones lose it.
     estimate = Estimate(trained, asked, asked.held_out, 0)
-    margins = estimate.target(trained).margins[asked.forget].numpy()
+    margins = estimate.target(result.model).margins[asked.forget].numpy()
     targets = 1 / (1 + np.exp(-margins))
     assert found.target == pytest.approx(100 * targets.mean(), abs=0.01)
     assert found.distance == pytest.approx(ks_2samp(odds[1], margins).statistic)
