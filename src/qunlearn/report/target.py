@@ -133,7 +133,7 @@ def judged_by_target(verdict: Verdict, found: Calibration, *, outgrown: bool = F
         level, word = "unsure", "Inconclusive"
         headline = (
             "the target is reached, but it was estimated from too few samples "
-            f"(± {found.chance:.0f} points; at most ± {COARSE:.0f} is accepted)."
+            f"(± {found.chance:.1f} points; at most ± {COARSE:.0f} is accepted)."
         )
     else:
         level, word = "yes", "Yes"
