@@ -86,7 +86,8 @@ def main() -> None:
     have = {(row["method"], row["seed"], row["revision"]) for row in done}
     for method in args.methods.split(","):
         for seed in range(args.seeds):
-            run = Run.open(args.out / "cells" / method / f"seed{seed}")
+            runs = map(Run.open, (args.out / "cells" / method).glob(f"seed{seed}*"))
+            run = max(runs, key=lambda each: each.info.revision or 0)
             if (method, seed, run.info.revision) in have:
                 continue
             model, split = load(run.path), split_of(run, args.data)

@@ -23,6 +23,7 @@ from qunlearn.audit.bits import (
 from qunlearn.audit.config import AuditBitsConfig
 from qunlearn.report.audits import bits_words
 from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.data import split_of as split_of_run
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import train_run
@@ -179,9 +180,7 @@ def test_the_command_keeps_what_it_finds_and_the_report_shows_it(qunlearn, runs,
 
 
 def split_of(run):
-    return qu.Split.from_json(
-        Run.open(run).split, qu.load_dataset("digits", subset=SMALL["subset"])
-    )
+    return split_of_run(Run.open(run))
 
 
 def test_a_width_given_twice_is_taken_once():

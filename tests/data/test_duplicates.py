@@ -68,7 +68,7 @@ def test_one_sample_can_be_forgotten(qunlearn, run_folder, tmp_path, method):
     sample = next(iter(json.loads((run_folder / "split.json").read_text())["parts"]["train"]))
     (tmp_path / "one.txt").write_text(sample)
     words = [run_folder, "--ids", tmp_path / "one.txt", "--method", method, "--threads", 1]
-    words += ["--epochs", 1]
+    words += ["--epochs", 1, "--accept"]
     code, _, err = qunlearn("forget", *words, "--out", tmp_path / "run")
     assert (code, err) == (0, "")
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())

@@ -156,6 +156,7 @@ def virtual() -> int:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     place = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    os.environ["XDG_CACHE_HOME"] = str(place / "user-cache")
     count, seed, *named = sys.argv[1:]
     found, wrong = fuzz(place, int(count), named, int(seed))
     print(f"{sum(found.values()):,} files: {dict(found)}; {len(wrong)} faults, kept in {place}.")

@@ -78,9 +78,13 @@ def of_runs(base: Path) -> dict[str, Target]:
     model = load(path)
     cell = Cell("calibrated", 0, config, path, str(provenance_of(run).request))
 
-    def sealed(read: Callable[[], object]) -> Callable[[], object]:
+    oeu = forget_run(
+        ForgetConfig.parse({**asked, "method": "oeu", "settings": settings}), base / "oeu"
+    ).path
+
+    def sealed(read: Callable[[], object], path: Path = path) -> Callable[[], object]:
         def both() -> None:
-            digest = hashlib.sha256(run.model_path.read_bytes()).hexdigest()
+            digest = hashlib.sha256(Run(path).model_path.read_bytes()).hexdigest()
             with contextlib.suppress(ValueError, AttributeError, RecursionError):
                 info = json.loads((path / "run.json").read_text())
                 info.update({"model_sha256": digest} if "model_sha256" in info else {})
@@ -152,9 +156,9 @@ def of_runs(base: Path) -> dict[str, Target]:
         "run.json": Target(path / "run.json", mutate.in_json, sealed(of_figures)),
         "metrics": Target(path / "metrics.json", mutate.in_json, sealed(of_figures)),
         "history": Target(
-            path / "history.jsonl",
+            oeu / "history.jsonl",
             mutate.in_lines(mutate.in_json),
-            sealed(lambda: conflict_of(path).to_dict()),
+            sealed(lambda: conflict_of(oeu).to_dict(), oeu),
         ),
         "checksums": Target(path / "checksums.txt", mutate.in_words, lambda: check_run(path)),
         "onnx metadata": Target(

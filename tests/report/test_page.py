@@ -83,10 +83,10 @@ def read(page):
 
 @pytest.fixture(scope="session")
 def forgotten(run_folder, tmp_path_factory):
-    """OEU's and Retrain's runs on the same request, not to be changed."""
+    """Runs on the same request, not to be changed."""
 
     def make(base):
-        for name in ("calibrated", "retrain"):
+        for name in ("calibrated", "oeu", "retrain"):
             settings = {"epochs": 1, "batch_size": 60}
             asked = {"run": run_folder, "random": 0.1, "method": name, "settings": settings}
             forget_run(ForgetConfig.parse({**asked, "threads": 1}), base / name)
@@ -260,8 +260,8 @@ def test_names_from_outside_are_escaped(tmp_path):
 
 
 def test_a_comparison_with_cells_shows_their_outputs(runs, tmp_path):
-    folder = comparison(tmp_path / "table", table({"calibrated": MODELS["forgetter"]}))
-    for name in ("calibrated", "retrain"):
+    folder = comparison(tmp_path / "table", table({"oeu": MODELS["forgetter"]}))
+    for name in ("oeu", "retrain"):
         shutil.copytree(runs / name, folder / "cells" / name / "seed0")
     text = read(report_comparison(folder)).text
     for words in (
@@ -272,7 +272,6 @@ def test_a_comparison_with_cells_shows_their_outputs(runs, tmp_path):
     ):
         assert words in text
     assert "the bar of the true class ends near Retrain's mark" in text
-    assert "lr=0.01" in text  # which calibrated chose
     names = {path.stem.partition("-")[0] for path in (folder / "figures").iterdir()}
     assert names == {"gaps", "runtime", "confidence", "answers", "sample", "conflict"}
 
@@ -290,7 +289,7 @@ def test_a_run_alone_says_what_is_missing(runs):
     assert "There is no retrained model to compare with" in text
     for words in ("How far from Retrain", "near Retrain's", "Retrain's line"):
         assert words not in text
-    assert "lr=0.01" in text  # which nobody gave
+    assert "lr=0.05" in text  # which nobody gave
     assert "the one that changed most, not a typical one" in text
 
 

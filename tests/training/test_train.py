@@ -145,6 +145,7 @@ def test_a_run_folder_holds_everything(run_folder):
     assert {p.name for p in run_folder.iterdir()} == {
         "config.toml",
         "split.json",
+        "split.key",
         "model.safetensors",
         "history.jsonl",
         "metrics.json",

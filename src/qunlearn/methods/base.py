@@ -76,7 +76,8 @@ class Job:
     """What a method works on.
 
     It may train on `split.retain` and `split.forget` alone: what was forgotten earlier is in
-    neither, and the held-out and test parts are for measuring.
+    neither, and the held-out and test parts are for measuring. A method registered with
+    `holds_earlier` may also push samples of earlier requests down again.
 
     Attributes:
         model: The network to change, in place.
@@ -193,6 +194,7 @@ class Method:
         run: Changes `job.model`, and nothing else; returns its findings, if it has any.
         revision: Goes up when the same settings come to give another network; comparisons then make
             their cells anew.
+        holds_earlier: Whether it reads samples of earlier requests, to keep them forgotten.
     """
 
     name: str
@@ -201,13 +203,14 @@ class Method:
     config: type[MethodConfig]
     run: Callable[[Job, Any], Findings | None]
     revision: int = 1
+    holds_earlier: bool = False
 
 
 methods: Registry[Method] = Registry("method")
 
 
 def method(
-    name: str, *, config: type[C], source: str, revision: int = 1
+    name: str, *, config: type[C], source: str, revision: int = 1, holds_earlier: bool = False
 ) -> Callable[[Callable[[Job, C], F]], Callable[[Job, C], F]]:
     """Register a function `(job, config)` as a method; its docstring's first line describes it."""
 
@@ -215,7 +218,7 @@ def method(
         summary = (run.__doc__ or name).strip().splitlines()[0]
         if name in methods and methods[name].run.__module__ == run.__module__:
             methods.drop(name)  # a notebook's cell was run again
-        methods.register(name)(Method(name, summary, source, config, run, revision))
+        methods.register(name)(Method(name, summary, source, config, run, revision, holds_earlier))
         return run
 
     return enter

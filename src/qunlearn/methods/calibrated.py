@@ -88,6 +88,7 @@ class CalibratedConfig(SgdStepConfig):
     config=CalibratedConfig,
     source="qunlearn; near to ReGUn (arXiv 2603.11210)",
     revision=5,
+    holds_earlier=True,
 )
 def calibrated(job: Job, config: CalibratedConfig) -> Findings:
     """Lower the confidence in each sample to its target, estimated from held-out samples."""

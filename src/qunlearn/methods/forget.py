@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ class Forgotten:
         config: The method's settings, the defaults filled in.
         seconds: How long it took, without the time spent on watching it.
         findings: What the method reports about its own run.
+        probe_seconds: How long the relearning probe took; 0 without one.
     """
 
     model: nn.Module
@@ -42,6 +44,7 @@ class Forgotten:
     config: MethodConfig
     seconds: float
     findings: Findings
+    probe_seconds: float
 
 
 def forget(
@@ -144,7 +147,7 @@ def run_method(
             f"The method {chosen.name!r} failed: {type(error).__name__}: {error} (at the end in "
             f"{Path(at.filename).name}, line {at.lineno}); no model is kept."
         ) from error
-    seconds = job.clock.seconds
+    seconds, begun = job.clock.seconds, time.perf_counter()
     config = config.model_copy(update=dict(findings.chosen))
     made_on[model] = split
     if probe:
@@ -152,7 +155,8 @@ def run_method(
         target = aimed.target if aimed is not None else None
         relearning = relearn(model, split, job.fabric, target=target, seed=config.seed)
         findings = replace(findings, relearning=relearning)
-    return Forgotten(model.eval(), history, config, seconds, findings)
+    took = time.perf_counter() - begun if probe else 0.0
+    return Forgotten(model.eval(), history, config, seconds, findings, took)
 
 
 def settings_of(method: Method, values: Mapping[str, object]) -> MethodConfig:

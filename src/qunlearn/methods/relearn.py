@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 from dataclasses import dataclass
 
 import torch
@@ -50,7 +49,6 @@ class Relearning:
         accuracy: The accuracy on the forgotten samples after fine-tuning, in percent.
         chance: By how many points the two changes may differ by chance (95 %).
         target: The confidence that forgetting aimed at, if it had a target.
-        seconds: How long the probe took.
     """
 
     steps: int
@@ -62,7 +60,6 @@ class Relearning:
     accuracy: float
     chance: float
     target: float | None = None
-    seconds: float = 0.0
 
     @property
     def returned(self) -> float:
@@ -110,7 +107,6 @@ def relearn(
     Returns:
         None if there are too few unseen samples to compare with, or if fine-tuning diverges.
     """
-    started = time.perf_counter()
     unseen = split.held_out if len(split.held_out) >= FEWEST else split.test
     labels = split.data.labels
     unseen = spread(unseen[torch.isin(labels[unseen], labels[split.retain])], UNSEEN)
@@ -164,5 +160,4 @@ def relearn(
         accuracy=accuracy(outputs[0], labels[split.forget]),
         chance=196 * math.sqrt(variance),
         target=target,
-        seconds=round(time.perf_counter() - started, 3),
     )

@@ -19,20 +19,8 @@ from qunlearn.store.run import Run
 PAGE = "ledger.html"
 HEAD = ["reference", "received", "due", "state", "samples", "run"]
 
-SCRIPT = """
-const table = document.querySelector("table"), body = table.tBodies[0];
-function sort(column) {
-  const key = (row) => row.cells[column].textContent.trim();
-  const order = (a, b) => key(a).localeCompare(key(b), undefined, {numeric: true});
-  const head = table.tHead.rows[0].cells, up = head[column].ariaSort !== "ascending";
-  for (const cell of head) cell.ariaSort = "none";
-  head[column].ariaSort = up ? "ascending" : "descending";
-  body.append(...[...body.rows].sort((a, b) => (up ? order(a, b) : order(b, a))));
-}
-document.querySelectorAll("thead button").forEach((b, i) => b.addEventListener("click", () => sort(i)));
-if (/^#[0-5]$/.test(location.hash)) sort(Number(location.hash[1]));
-"""  # noqa: E501
-"""Sorts the rows by the column that was clicked, or that the address names, as ledger.html#2."""
+SCRIPT = "ledger.js"
+"""Sorts the rows by the column that was clicked, or that the address names: ledger.html#2."""
 
 
 def came_back(run: Run) -> list[int]:
@@ -67,14 +55,14 @@ def ledger_words(entries: Sequence[Entry]) -> str:
 
 def write_ledger(folder: Path, entries: Sequence[Entry], today: date) -> Path:
     """Write the page into the folder."""
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    script = render(SCRIPT)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = render(
         "ledger.html.j2",
         head=HEAD,
         rows=list(zip(entries, ledger_rows(entries), strict=True)),
         words=ledger_words(entries),
         today=today.isoformat(),
-        script=SCRIPT,
         digest=digest,
     )
     with named(folder):

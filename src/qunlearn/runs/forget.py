@@ -74,8 +74,8 @@ def _forget_into(fabric: Fabric, *, run: Run, plan: Plan, before: Scores) -> Non
         metrics = forgotten_metrics(scores, before, result.findings, plan.split)
         run.write_metrics(metrics.to_json())
         seconds = {"forgetting": result.seconds, "evaluation": time.perf_counter() - started}
-        if (probe := result.findings.relearning) is not None:
-            seconds["probe"] = probe.seconds
+        if result.probe_seconds:
+            seconds["probe"] = result.probe_seconds
         run.finish(
             RunInfo(
                 {name: round(value, 3) for name, value in seconds.items()},
