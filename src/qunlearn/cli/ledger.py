@@ -19,7 +19,7 @@ Days = Annotated[
 
 
 def command(folder: Folder, days: Days = None, json: Json = False) -> None:
-    """List every request to forget below a folder: when it came, when it is due, how far it is.
+    """List every request to forget below a folder, when it is due, and how far it is.
 
     Read from the run folders and records each time; there is no database. Writes ledger.html into
     the folder, except with --json. Exit code 0: nothing is overdue. 1: something is.

@@ -39,7 +39,7 @@ COMMANDS = {
     "keys": "Make a key pair that signs records.",
     "certify": "Write a signed record of what a run has forgotten, and of what was erased.",
     "verify": "Check a signed record, and say what it proves and what it only claims.",
-    "ledger": "List every request to forget below a folder: when it came, when it is due, how far it is.",
+    "ledger": "List every request to forget below a folder, when it is due, and how far it is.",
     "check": "Check that a run is complete and unaltered, and name what is not.",
     "describe": "Show a run's layers, bits, scales and size.",
     "demo": "See it work on embedded data, in about a minute.",
