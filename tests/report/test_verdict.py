@@ -233,6 +233,18 @@ def test_what_comes_back_is_no_yes_unless_shallow_was_chosen():
         assert "That is 19.5 points" in verdict.reasons[-1]
 
 
+def test_a_little_that_comes_back_is_said_and_no_target_missed():
+    found = calibrated(0.755, depth="deep")
+    assert found.before is not None
+    lost = 100 * (found.before.parts["forget"].confidence - 0.755)
+    for share, word, met in ((0.19, "Mostly", True), (0.21, "On the surface", False)):
+        level = {"unseen_after": DEEP.unseen_before, "target": None, "chance": 0.1}
+        probe = replace(DEEP, after=DEEP.before + share * lost, **level)
+        verdict = verdict_of(replace(found, relearning=probe))
+        assert (verdict.word, verdict.met) == (word, met)
+        assert ("brings back 19 % of what was forgotten" in verdict.headline) == met
+
+
 def test_what_comes_back_is_said_of_any_method_but_of_no_retrain():
     now, before = metrics((80.2, 0.755))
     found = RunMetrics(**vars(now), before=before, relearning=SHALLOW)

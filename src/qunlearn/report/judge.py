@@ -39,7 +39,8 @@ def verdict_of(metrics: RunMetrics, method: str | None = None) -> Verdict:
         reasons = (target_words(target), *verdict.reasons)
         verdict = replace(verdict, met=target.met and verdict.met, reasons=reasons)
     if metrics.relearning is not None and method != "retrain":
-        verdict = judged_by_relearning(verdict, metrics.relearning, target)
+        then, now = (each.parts["forget"].confidence for each in (before, metrics))
+        verdict = judged_by_relearning(verdict, metrics.relearning, target, 100 * (then - now))
     if method == "retrain" and metrics.reference is None:
         headline = "by construction: the network was trained anew, without these samples."
         return replace(verdict, level="yes", word="Yes", headline=headline, met=True)

@@ -33,8 +33,12 @@ def relearning_words(probe: Relearning) -> str:
     )
 
 
+PARTLY = 0.2
+"""The share of what was forgotten that may come back, for forgetting to count as mostly deep."""
+
+
 def judged_by_relearning(
-    verdict: Verdict, probe: Relearning, target: Calibration | None
+    verdict: Verdict, probe: Relearning, target: Calibration | None, forgotten: float
 ) -> Verdict:
     """The verdict, with whether forgetting is deep.
 
@@ -42,10 +46,17 @@ def judged_by_relearning(
         verdict: By outputs alone.
         probe: What fine-tuning brought back.
         target: The target of a calibrated method; whoever chose a shallow one gets it.
+        forgotten: By how many points forgetting lowered the confidence in the samples.
     """
     verdict = replace(verdict, reasons=(*verdict.reasons, relearning_words(probe)))
     if probe.deep or verdict.level not in ("yes", "mostly"):
         return verdict
+    if probe.returned <= PARTLY * forgotten:
+        partly = (
+            "the model treats the forgotten samples like unseen ones; fine-tuning on retained "
+            f"samples brings back {100 * probe.returned / forgotten:.0f} % of what was forgotten."
+        )
+        return replace(verdict, level="mostly", word="Mostly", headline=partly)
     headline = (
         "the model treats the forgotten samples like unseen ones, but fine-tuning on retained "
         "samples brings them back"
