@@ -91,7 +91,7 @@ def test_a_run_keeps_to_its_budget_and_its_probe_can_be_skipped(qunlearn, run_fo
     probed = metrics_of(Run.open(tmp_path / "b"))
     assert probed.calibration.depth == "deep"
     assert probed.relearning.target == probed.calibration.target
-    assert Run.open(tmp_path / "b").info.seconds["probe"] == probed.relearning.seconds > 0
+    assert Run.open(tmp_path / "b").info.seconds["probe"] > 0
     assert f"{probed.relearning.steps} steps of fine-tuning on retained samples" in said
 
 
