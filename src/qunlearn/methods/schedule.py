@@ -76,12 +76,15 @@ class Schedule:
     def follows_at(self, step: int) -> bool:
         """Whether the targets are estimated again before a step: `FOLLOWS` times while pushing.
 
-        Not before the first: BatchNorm's averages do not fit the perturbed weights yet.
+        Only where weights were perturbed, and not before the first step: BatchNorm's averages do
+        not fit the new weights yet.
 
-        >>> schedule = Schedule("deep", pushing=8, pushes=2, repair=9, lr=0.05)
+        >>> schedule = Schedule("deep", pushing=8, pushes=2, repair=9, lr=0.05, noise=0.5)
         >>> [step for step in range(17) if schedule.follows_at(step)]
         [2, 4, 6]
         """
+        if not self.noise:
+            return False
         every = max(1, -(-self.pushing // (FOLLOWS + 1)))
         return 0 < step < self.pushing and step % every == 0
 
