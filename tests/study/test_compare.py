@@ -4,7 +4,6 @@ import dataclasses
 import json
 import multiprocessing
 import os
-import pickle
 import shutil
 import signal
 import subprocess
@@ -41,11 +40,11 @@ def compared(run_folder, tmp_path_factory):
 
     def make(base):
         table = compare_run(config(run_folder), base / "table")
-        (base / "table.pickle").write_bytes(pickle.dumps(table))
+        (base / "table-again.json").write_text(json.dumps(table))
 
     base = made_once(tmp_path_factory, "compare", make)
     copy = shutil.copytree(base / "table", tmp_path_factory.mktemp("compare") / "table")
-    return copy, pickle.loads((base / "table.pickle").read_bytes())
+    return copy, json.loads((base / "table-again.json").read_text())
 
 
 def test_every_figure_is_the_cells_own(compared, run_folder):

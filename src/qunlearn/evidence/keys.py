@@ -167,7 +167,7 @@ def public_from(pem: bytes, name: str) -> PublicKey:
         return PublicKey(key_of(loaded), pem.decode())
     except UserError:
         raise
-    except Exception as error:  # likewise
+    except Exception as error:  # cryptography raises many kinds of error for a damaged file
         raise UserError(
             f"{name!r} is not an intact public key ({_short(error)}); name the .pub or .crt file "
             "of the signer."
@@ -186,7 +186,7 @@ def read_certificate(path: Path) -> PublicKey:
         if found.issuer == found.subject:
             found.verify_directly_issued_by(found)
         key = key_of(found.public_key())
-    except Exception as error:  # likewise
+    except Exception as error:  # cryptography raises many kinds of error for a damaged file
         raise UserError(
             f"{str(path)!r} is not an intact certificate ({_short(error)}); name the .pub or .crt "
             "file of the signer."
