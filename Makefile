@@ -5,13 +5,17 @@ BIN := .venv/bin
 # Several processes with several threads each fight for the cores: one thread for each.
 ONE_THREAD := OMP_NUM_THREADS=1
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-all lint bench docs clean release-check
 
 demo: .venv/runtime
 	@$(BIN)/qunlearn demo
 
 test: lint
-	@$(ONE_THREAD) $(BIN)/pytest -n auto
+	@$(ONE_THREAD) $(BIN)/pytest -n auto --dist worksteal
+
+# Also the tests that start launchers, clusters and jobs, one after another: each needs the cores.
+test-all: test
+	@$(ONE_THREAD) $(BIN)/pytest -m cluster tests
 
 lint: .venv/installed
 	@$(BIN)/ruff check .
@@ -20,6 +24,15 @@ lint: .venv/installed
 
 bench: .venv/installed
 	@$(ONE_THREAD) $(BIN)/python benchmarks/run.py
+
+# The site, in build/site. Warnings are errors; nothing is fetched.
+docs: .venv/docs
+	@$(ONE_THREAD) $(BIN)/sphinx-build -q -W --keep-going -n -b html docs build/site
+	@echo "build/site/index.html"
+
+# Build, install in a clean environment, run the demo from the wheel: some minutes and the network.
+release-check: .venv/runtime
+	@$(BIN)/python tools/release_check.py
 
 # What the package needs, and then what its tests need; constraints.txt (tools/lock.py) pins both.
 .venv/runtime: pyproject.toml constraints.txt
@@ -31,6 +44,10 @@ bench: .venv/installed
 
 .venv/installed: .venv/runtime
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+.venv/docs: .venv/installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
 clean:

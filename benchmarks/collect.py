@@ -34,6 +34,7 @@ def row(path: Path, retrain: Run) -> dict[str, Any]:
         "AG": round(average_gap(metrics.figures, metrics_of(retrain).figures), 2),
         "entropy": {name: round(part.entropy, 4) for name, part in metrics.parts.items()},
         "calibration": metrics.calibration and untyped(metrics.calibration),
+        "relearned": metrics.relearning and round(metrics.relearning.accuracy, 2),
         "seconds": run.info.seconds["forgetting"],
         "compiled": run.history[-1].get("compiled", False) if run.history else False,
         "machine": vars(run.info.machine),

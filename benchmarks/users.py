@@ -4,8 +4,8 @@
 
 What one person asks to be forgotten is no random share of the data: their images resemble each
 other. Images are averaged over blocks of 4×4 pixels and grouped by k-means. Prints the user whose
-number of training images is nearest to a hundred, on whom the check of `docs/calibration.md` is
-made.
+number of training images is nearest to a hundred, on whom the check of
+`docs/explain/calibration.md` is made.
 """
 
 from __future__ import annotations

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerProcess, SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,9 @@ SMALL: dict[str, Any] = {
     "batch_size": 50,
     "threads": 1,
 }
+collect_ignore = ["typed_user.py"]
+"""Only mypy reads it: its import would register a method for all tests."""
+
 FEW_STEPS = 2
 """The steps of the relearning probe, where a test is not about it."""
 
@@ -106,6 +112,19 @@ def qunlearn(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
         return int(stop.value.code or 0), output.out, output.err
 
     return call
+
+
+@pytest.fixture
+def quick_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that this one spawns are forked from one that has loaded what they import.
+
+    To import torch takes each of them three seconds. For tests of what processes compute together,
+    not of how they start.
+    """
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    forkserver.set_forkserver_preload(["loaded_child"])
+    forkserver.ensure_running()
+    monkeypatch.setattr(SpawnProcess, "_Popen", staticmethod(ForkServerProcess._Popen))
 
 
 def pytest_addoption(parser):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
+import multiprocessing
 import os
 import resource
 import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Protocol
 
 from qunlearn.cli.main import main
 
@@ -54,6 +61,80 @@ def run(words: list[str], folder: Path, log: Path, seconds: float) -> Outcome:
     code = os.waitstatus_to_exitcode(status)
     computed = usage.ru_utime + usage.ru_stime
     return Outcome(code, computed, usage.ru_maxrss / 1024 - before / (1 << 20), log.read_bytes())
+
+
+class Started:
+    """A command that runs in a process of its own, at the head of a group of processes."""
+
+    def __init__(self, words: list[str], folder: Path, log: Path):
+        context = multiprocessing.get_context("fork")
+        arguments = (words, folder, log)
+        self.process = context.Process(target=_be_the_command, args=arguments)
+        self.log = log
+        self.process.start()
+
+    @property
+    def group(self) -> int:
+        """The group's number, which is the process's."""
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def end(self, seconds: float) -> tuple[int | None, str]:
+        """Wait for the end: the exit code, and what was printed."""
+        self.process.join(seconds)
+        return self.process.exitcode, self.log.read_text()
+
+
+class Running(Protocol):
+    """`run`, or the same in another process."""
+
+    def __call__(self, words: list[str], folder: Path, log: Path, seconds: float, /) -> Outcome: ...
+
+
+LOADED = (
+    *("qunlearn.study.compare", "qunlearn.report", "qunlearn.export.export", "qunlearn.audit.bits"),
+    *("sklearn.svm", "sklearn.datasets", "scipy.stats", "scipy.optimize", "PIL.Image"),
+    *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure"),
+    *("torch.onnx", "onnxscript", "onnxruntime", "torch._dynamo", "rich.table"),
+)
+"""What commands import on their way, which takes longer than what most of them do."""
+
+
+@contextmanager
+def preloaded() -> Iterator[Running]:
+    """`run` from a process that has loaded what commands import, so that no command has to.
+
+    The process is another one: code that is planted in place of such a module would not be seen.
+    """
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    server = context.Process(target=_serve, args=(here, there), daemon=True)
+    server.start()
+    there.close()
+
+    def elsewhere(words: list[str], folder: Path, log: Path, seconds: float) -> Outcome:
+        here.send((words, folder, log, seconds))
+        outcome = here.recv()
+        assert isinstance(outcome, Outcome)
+        return outcome
+
+    try:
+        yield elsewhere
+    finally:
+        here.close()  # which ends it
+        server.join(10)
+
+
+def _serve(other_end: Connection, requests: Connection) -> None:
+    other_end.close()  # or nobody could tell that the first process has closed it
+    for name in LOADED:
+        importlib.import_module(name)
+    gc.freeze()  # or each child would copy the memory that its collector visits
+    while True:
+        try:
+            requests.send(run(*requests.recv()))
+        except EOFError:
+            return
 
 
 def _activity(process: int) -> tuple[float, bool]:

@@ -130,11 +130,3 @@ def test_where_oeu_stands():
     assert line("x, 10", found) == (
         "| x, 10, 2 | 2.00 | 3.00 | ft 6.00 | 1.00 of 4.00 | +3.0 | 2.0 | +0.20 | 0.10 |"
     )
-
-
-def test_the_docs_say_where_oeu_stands(capsys):
-    from standing import main
-
-    main()
-    results = Path(__file__).parent.parent / "docs" / "results.md"
-    assert capsys.readouterr().out in results.read_text()

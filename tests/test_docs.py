@@ -1,46 +1,105 @@
-"""Documents that do not lie: links lead somewhere, and the README's program runs."""
+"""Documents that do not lie: links lead somewhere, lines fit, and the programs on them run."""
 
+import io
 import re
+import shlex
+import subprocess
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from qunlearn.methods import constants
 from qunlearn.store.run import Run
 
 ROOT = Path(__file__).parent.parent
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+DOCS = ROOT / "docs"
+PAGES = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+WIDEST, LONGEST = 100, 150
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def programs(page: Path, language: str = "python") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def prose(text: str) -> str:
+    """The text without its blocks of code."""
+    return re.sub(r"(?ms)^```.*?^```|^    [^\n]*$", "", text)
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub and the site call the headings of a page."""
+    heads = re.findall(r"(?m)^#+ (.+)$", prose(page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text())):
+        if ":" in target:
+            address = urlsplit(target)
+            assert address.scheme in ("https", "mailto"), target
+            assert "." in address.netloc or address.scheme == "mailto", target
+            continue
+        path, _, anchor = target.partition("#")
+        linked = page.parent / path if path else page
+        assert linked.exists(), target
+        if anchor and linked.suffix == ".md" and "<!-- generated" not in linked.read_text():
+            assert anchor in anchors(linked), target
+
+
+@pytest.mark.parametrize("page", [*DOCS.rglob("*.md"), ROOT / "README.md"], ids=name)
+def test_a_page_is_short_and_says_what_it_answers(page):
+    lines = page.read_text().splitlines()
+    kind = page.relative_to(ROOT).parts[1] if page.is_relative_to(DOCS) else "README"
+    for line in lines:
+        # A row of figures cannot be broken; only reference pages have such rows.
+        if not (kind == "reference" and line.startswith("|")):
+            assert len(line) <= WIDEST, line
+    if kind == "project":
+        return  # shows a file of the repository
+    assert len(lines) <= {"reference": 250, "README": 120}.get(kind, LONGEST)
+    assert "answer" in " ".join(lines[1:6]), "a page says first which question it answers"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_stand_as_code(page):
+    """One that lost its indentation is read as a sentence."""
+    assert not re.findall(r"(?m)^qunlearn \w+ .*--.*$", prose(page.read_text()))
+
+
+def test_every_page_is_in_a_table_of_contents(extension):
+    for part in ("start", "howto", "explain", "reference", "project"):
+        assert f"{part}/index" in (DOCS / "index.md").read_text()
+        text = (DOCS / part / "index.md").read_text()
+        listed = text.replace("<!-- the others -->", extension.the_others(f"{part}/index", text))
+        for page in (DOCS / part).glob("*.md"):
+            assert page.name == "index.md" or page.stem in listed.splitlines()
+    assert "\nresults/*\n" in (DOCS / "reference" / "results.md").read_text()
 
 
 def test_the_readmes_program_runs(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (program,) = programs(ROOT / "README.md")
     exec(program.replace("epochs=5", "epochs=1"), {})
     assert "times smaller" in capsys.readouterr().out
     assert Run.is_complete(tmp_path / "runs" / "forgotten")
     assert (tmp_path / "model.onnx").is_file()
 
 
-def test_the_tuned_constants_are_those_of_the_code():
-    assert constants.table() in (ROOT / "docs" / "calibration.md").read_text()
-
-
 def test_the_page_on_measuring_has_a_program_that_runs(capsys):
-    text = (ROOT / "docs" / "measuring.md").read_text()
-    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (program,) = programs(DOCS / "explain" / "measuring.md")
     exec(program, {})
     assert capsys.readouterr().out == "50.0\n"
 
 
 def test_the_page_on_data_has_a_program_that_runs(capsys):
-    text = (ROOT / "docs" / "data.md").read_text()
-    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (program,) = programs(DOCS / "reference" / "data.md")
     exec(program, {})
     told = capsys.readouterr().out
     assert "100 images of 1×8×8 (20 test), 10 classes; mean 0.5, std 0.25; crop 1)" in told
@@ -50,10 +109,115 @@ def test_the_page_on_data_has_a_program_that_runs(capsys):
 def test_the_page_on_quantizers_has_one_that_passes_the_conformance_kit():
     from qunlearn.quant import families
 
-    text = (ROOT / "docs" / "quantizers.md").read_text()
-    *_, program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    *_, program = programs(DOCS / "howto" / "write-a-quantizer.md")
     try:
         exec(program, {})
         assert "absmax" in families
     finally:
         families.drop("absmax")
+
+
+def statements(page: Path) -> list[str]:
+    """The commands of a page, each whole: with its continued lines, quotes and here-documents."""
+    text = "".join(programs(page, "bash")).replace("\\\n", " ")
+    pattern = r"""(?msx) ^cat \ >.*?^EOF$ | ^python\ -c\ ".*?"(?:\ >\ \S+)?$ | ^\w[^\n]*$"""
+    return re.findall(pattern, text)
+
+
+@pytest.mark.parametrize("page", ["digits", "own-network"])
+def test_the_start_pages_run_as_they_stand(page, qunlearn, tmp_path, monkeypatch):
+    """In one process and with fewer epochs, for speed; what is neither ours nor Python is bash."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    printed = {}
+    try:
+        for words in statements(DOCS / "start" / f"{page}.md"):
+            if words.startswith("qunlearn "):
+                asked = shlex.split(words.replace("--epochs 40", "--epochs 4"))[1:]
+                code, out, err = qunlearn(*asked)
+                # So little training may leave too little to judge; the pages have it in full.
+                assert code in ((0, 3) if asked[0] == "forget" else (0,)), (words, err)
+                printed[asked[0]] = out
+            elif words.startswith("python -c"):
+                exec(re.search('"(.*)"', words, re.DOTALL)[1], {})
+            elif words.startswith("python "):
+                program = (tmp_path / words.split()[1]).read_text()
+                exec(program.replace("range(40)", "range(4)"), {})
+            else:
+                subprocess.run(["bash", "-ec", words], check=True)
+    finally:
+        sys.modules.pop("nets", None)
+    assert "Did the model forget?" in printed["forget"]
+    made = {"digits": "runs/forgotten/report.html", "own-network": "runs/without/model.safetensors"}
+    assert (tmp_path / made[page]).is_file()
+
+
+@pytest.fixture
+def extension(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "_ext")
+    pytest.importorskip("sphinx")
+    import generated
+
+    yield generated
+    sys.modules.pop("generated", None)
+
+
+def test_reference_pages_are_made_from_the_code(extension):
+    from qunlearn.cli.main import COMMANDS
+    from qunlearn.methods import constants
+
+    made = {page: make() for page, make in extension.MADE.items()}
+    for command in COMMANDS:
+        assert f"# qunlearn {command}\n" in made["commands"]
+    assert "`--held-out`" in made["commands"]
+    assert "### calibrated" in made["settings"]
+    assert "`batch_size`" in made["settings"]
+    assert made["constants"] == constants.table()
+    assert "`attack_accuracy`" in made["findings"]
+    text = "".join(page.read_text() for page in PAGES)
+    assert sorted(re.findall("<!-- generated: (.*) -->", text)) == sorted(made)
+
+
+def test_the_table_of_studies_is_that_of_the_benchmarks(extension, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from standing import main
+
+    with redirect_stdout(io.StringIO()) as out:
+        main()
+    assert extension.standing() == out.getvalue() != ""
+
+
+def test_links_to_files_of_the_repository_hold_on_the_site(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "_ext")
+    pytest.importorskip("sphinx")
+    from repository_links import PAGES as SHOWN
+    from repository_links import to_site
+
+    text = "[a](docs/howto/adopt.md#x), [b](SECURITY.md), [c](https://example.org/d.md)"
+    assert to_site(text, "CHANGELOG.md", "docs/project/changelog.md") == (
+        "[a](../howto/adopt.md#x), [b](security.md), [c](https://example.org/d.md)"
+    )
+    assert to_site("[a](../../CHANGELOG.md)", "docs/start/a.md", "docs/start/a.md") == (
+        "[a](../project/changelog.md)"
+    )
+    for file, page in SHOWN.items():
+        assert (ROOT / file).is_file()
+        assert (ROOT / page).is_file() or page.startswith("docs/gallery/")  # made when built
+
+
+def test_assets_from_elsewhere_are_found(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "_ext")
+    pytest.importorskip("sphinx")
+    from finish import accessible, assets_elsewhere
+
+    loading = [
+        '<script async="async" src="https://cdn.example.org/a.js',
+        '<img alt="x" src="//example.org/a.png',
+        '<link href="https://fonts.example.org/a.css',
+        "@import url(https://example.org/a.css",
+    ]
+    for asset in loading:
+        tail = '" rel="stylesheet">' if asset.startswith("<link") else '">'
+        assert assets_elsewhere(asset + tail), asset
+    assert not assets_elsewhere('<a href="https://example.org/">x</a><img src="_images/a.png">')
+    assert accessible("<pre>x</pre>") == '<pre tabindex="0">x</pre>'

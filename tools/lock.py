@@ -140,9 +140,10 @@ def main() -> None:
     extras = project["optional-dependencies"]
     runtime = [*project["dependencies"], *settings["build-system"]["requires"], TORCH]
     shipped = [*runtime, *extras["onnx"], *extras["tune"], *extras["certify"]]
+    tools = [*extras["dev"], *extras["docs"]]
     upgrade = "--upgrade" in sys.argv[1:]
     pinned = "" if upgrade or not constraints.exists() else constraints.read_text()
-    everything = resolve_all([*shipped, *extras["dev"]], pinned)
+    everything = resolve_all([*shipped, *tools], pinned)
     head = "# Made by tools/lock.py, which says what is left out and why. Do not edit.\n"
     text = head + "\n".join(lines(everything, hashes=False)) + "\n"
     constraints.write_text(text)

@@ -22,6 +22,17 @@ def at_a_time() -> int:
     return max(2, os.cpu_count() or 1)
 
 
+def one_of_several(environment: Mapping[str, str]) -> bool:
+    """Whether torchrun or srun has started this process, and perhaps others with it.
+
+    >>> one_of_several({"RANK": "0", "WORLD_SIZE": "2"}), one_of_several({"SLURM_NTASKS": "2"})
+    (True, False)
+    """
+    return {"RANK", "WORLD_SIZE"} <= environment.keys() or (
+        environment.get("SLURM_STEP_NUM_TASKS", "1") != "1"
+    )
+
+
 def absolute_entries(path: str) -> str:
     """A search path such as PATH without its empty and relative entries (the working folder).
 

@@ -1,45 +1,71 @@
-"""The story on embedded data: train with 4 bits, forget a tenth, compare with Retrain, report."""
+"""The story on embedded data: a 4-bit network memorises digits, forgets a fifth, and shows it.
+
+The data, the size of the request and the epochs were chosen so that the case is clear. Over seeds
+0 to 4 (`for seed in 0 1 2 3 4; do qunlearn demo --seed $seed; done`), `forget` answers a plain yes
+each time, the relearning probe brings nothing back, and forgetting takes 13 to 17 % of Retrain's
+time. Beside its one Retrain the network is a yes for three of the five seeds and "mostly" for two
+(mean gap 1.0 to 2.3 points, where 2 is the bar; the seed that is the default has 1.1).
+"""
 
 from __future__ import annotations
 
 import io
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qunlearn.data import load_dataset
-from qunlearn.report import report_comparison
+from qunlearn.report import report_run
+from qunlearn.report.judge import measured_again, verdict_of
+from qunlearn.report.verdict import Verdict
 from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.evaluate import evaluate_run
+from qunlearn.runs.forget import forget_run
 from qunlearn.runs.metrics import RunMetrics, metrics_of
+from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import train_run
 from qunlearn.store.files import make_folder, write_bytes
 from qunlearn.store.run import Run
-from qunlearn.study.compare import compare_run
-from qunlearn.study.config import CompareConfig
-from qunlearn.study.table import Table
 
-SAMPLES, EPOCHS = 1347, 60
-NOISE = 100
-"""The standard deviation, in grey levels of 255, of the noise that is drawn for each digit once."""
+SAMPLES, EPOCHS = 1347, 80
+COPIES, NOISE = 2, 80
+"""Each digit is there twice, each time with noise of its own, of so many grey levels of 255."""
+CROP = 1
+"""Digits are moved by up to a pixel in training, as photographs are cropped."""
+
+SHARE = 0.2
+"""The share to forget: enough samples to judge by."""
 
 TRAINING = {
     "model": "cnn",
     "batch_size": 64,
     "lr": 0.1,
     "warmup": 2,
+    "held_out": 0.2,
     "threads": 1,
 }
-METHODS = "ft,rl,calibrated"
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the story came to: the original's scores, the comparison, and the page."""
+    """What the story came to.
+
+    Attributes:
+        original: What was measured on the network that has memorised its digits.
+        forgotten: On the one that has forgotten, with Retrain as its reference.
+        verdict: What `forget` says of it, which does not know Retrain.
+        seconds: How long forgetting took.
+        retraining: How long Retrain took.
+        report: The page.
+    """
 
     original: RunMetrics
-    table: Table
+    forgotten: RunMetrics
+    verdict: Verdict
+    seconds: float
+    retraining: float
     report: Path
 
 
@@ -50,12 +76,22 @@ def demo(out: Path, seed: int = 0, samples: int = SAMPLES, epochs: int = EPOCHS)
     data = noisy_digits(out, samples)
     training = {**TRAINING, "dataset": str(data), "epochs": epochs, "seed": seed}
     original = train_run(TrainConfig.parse(training), out / "original")
-    asked = {"run": original.path, "random": 0.1, "forget_seed": seed, "methods": METHODS}
-    config = CompareConfig.parse(
-        {**asked, "seeds": 3, "threads": 1, "workers": min(2, os.cpu_count() or 1)}
+    asked = {"run": original.path, "random": SHARE, "forget_seed": seed, "seed": seed, "threads": 1}
+    run = forget_run(ForgetConfig.parse(asked), out / "forgotten")
+    # Nobody would retrain; it is here to show what the network should be like.
+    retrained = {**asked, "method": "retrain", "skip_probe": True}
+    retrain = forget_run(ForgetConfig.parse(retrained), out / "retrained")
+    metrics = metrics_of(run)
+    compared = measured_again(metrics, evaluate_run(run.path, reference=retrain.path))
+    assert compared is not None  # all parts were measured
+    return Demo(
+        original=metrics_of(original),
+        forgotten=compared,
+        verdict=verdict_of(metrics, run.info.method),
+        seconds=run.info.took("forgetting"),
+        retraining=retrain.info.took("forgetting"),
+        report=report_run(run.path, reference=retrain.path),
     )
-    table = compare_run(config, out / "noisy-digits")
-    return Demo(metrics_of(original), table, report_comparison(out / "noisy-digits"))
 
 
 def noisy_digits(out: Path, samples: int) -> Path:
@@ -65,15 +101,19 @@ def noisy_digits(out: Path, samples: int) -> Path:
     """
     digits = load_dataset("digits", subset=samples)
     clean, labels, test = digits.images[:, 0].numpy(), digits.labels.numpy(), digits.is_test.numpy()
-    noisy = clean + np.random.default_rng(0).normal(0, NOISE, clean.shape)
-    images = noisy.clip(0, 255).astype(np.uint8)
+    draw = np.random.default_rng(0)
+
+    def noisy(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return (images + draw.normal(0, NOISE, images.shape)).clip(0, 255).astype(np.uint8)
+
     content = io.BytesIO()
     np.savez(
         content,
-        x_train=images[~test],
-        y_train=labels[~test],
-        x_test=images[test],
+        x_train=np.concatenate([noisy(clean[~test]) for _ in range(COPIES)]),
+        y_train=np.tile(labels[~test], COPIES),
+        x_test=noisy(clean[test]),
         y_test=labels[test],
+        crop=np.array(CROP),
     )
     path = out / "noisy-digits.npz"
     write_bytes(path, content.getvalue())

@@ -26,7 +26,7 @@ def forgotten(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     asked |= {"settings": {"epochs": 1}}
     base = made_once(
         tmp_path_factory,
-        "forgotten",
+        "forged",
         lambda base: forget_run(ForgetConfig.parse(asked), base / "run"),
     )
     return base / "run"

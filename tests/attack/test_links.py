@@ -18,8 +18,10 @@ from qunlearn.runs.forget import forget_run
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import train_run
 from qunlearn.store.cache import memory_mapped
+from qunlearn.store.layout import CHECKPOINT, PARTS
+from qunlearn.store.lock import LOCK
 from qunlearn.store.place import named
-from qunlearn.store.run import CHECKPOINT, LOCK, PARTS, Run
+from qunlearn.store.run import Run
 from qunlearn.study.cells import Cells
 from qunlearn.study.compare import compare_run
 from qunlearn.study.workers import side_by_side

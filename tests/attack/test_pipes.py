@@ -18,7 +18,9 @@ from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import train_run
 from qunlearn.store.checksums import read_checksums
 from qunlearn.store.files import read_json, sha256
-from qunlearn.store.run import AUDIT, CHECKPOINT, LOCK, PARTS, Run
+from qunlearn.store.layout import AUDIT, CHECKPOINT, PARTS
+from qunlearn.store.lock import LOCK
+from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
 from qunlearn.store.weights import read_header, read_tensors
 

@@ -11,23 +11,24 @@ from conftest import SMALL, made_once
 from torch import nn
 
 import qunlearn as qu
+from qunlearn.audit import finding_of
 from qunlearn.audit.bits import (
+    AuditBitsConfig,
     BitsAudit,
     BitScores,
     Widths,
-    bits_audit_of,
     changed_codes,
     recovered,
     requantized,
 )
-from qunlearn.audit.config import AuditBitsConfig
 from qunlearn.report.audits import bits_words
 from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.data import split_of as split_of_run
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import train_run
-from qunlearn.store.run import AUDIT, Run
+from qunlearn.store.layout import AUDIT
+from qunlearn.store.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +171,7 @@ def test_the_command_keeps_what_it_finds_and_the_report_shows_it(qunlearn, runs,
     assert code == 0
     page = (run / "report.html").read_text()
     assert "When the bits change" in page
-    assert bits_words(bits_audit_of(Run.open(run))) in html.unescape(page)
+    assert bits_words(finding_of(Run.open(run), "bits")) in html.unescape(page)
     for name, share in found["changed"]["layers"].items():
         assert f'<th scope="row">{name}</th><td>{share:.2f}\N{NO-BREAK SPACE}%</td>' in page
 

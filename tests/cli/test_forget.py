@@ -128,6 +128,7 @@ def test_a_config_is_reused_with_moved_files(qunlearn, run_folder, people, tmp_p
     assert Run.open(tmp_path / "b").config["provenance"]["data"]["metadata"] == str(moved)
 
 
+@pytest.mark.usefixtures("quick_children")
 def test_too_few_samples_for_two_devices(qunlearn, run_folder, tmp_path):
     split = split_of(Run.open(run_folder))
     names = [split.data.ids[row] for row in split.train.tolist()]

@@ -14,28 +14,24 @@ from pathlib import Path
 
 import pytest
 from conftest import SMALL, flags
+from forked import Started
 
-COMMAND = (sys.executable, "-m", "qunlearn")
 SECONDS = 120
 
 
-def started(folder: Path, *words: object) -> subprocess.Popen[str]:
+def started(folder: Path, *words: object) -> Started:
     """A command in a group of its own, as a terminal starts it."""
-    return subprocess.Popen(
-        [*COMMAND, *map(str, words)],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
-    )
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        return Started([*map(str, words)], folder, folder / "printed")
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
-def wait_until(true: Callable[[], object], process: subprocess.Popen[str]) -> None:
+def wait_until(true: Callable[[], object], command: Started) -> None:
     ends = time.monotonic() + SECONDS
     while not true():
-        assert process.poll() is None, process.communicate()[1]
+        assert command.process.is_alive(), command.log.read_text()
         assert time.monotonic() < ends
         time.sleep(0.05)
 
@@ -83,34 +79,34 @@ def listening(processes: list[int]) -> list[str]:
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="sockets are looked up in /proc")
 def test_two_processes_listen_to_nobody_else_and_end_by_sigterm(tmp_path: Path) -> None:
     settings = {**SMALL, "model": "cnn", "epochs": 10_000, "devices": 2}
-    process = started(tmp_path, "train", *flags(settings), "--out", "run")
-    wait_until((tmp_path / "run" / "history.jsonl").exists, process)
-    running = members(process.pid)
+    command = started(tmp_path, "train", *flags(settings), "--out", "run")
+    wait_until((tmp_path / "run" / "history.jsonl").exists, command)
+    running = members(command.group)
     assert len(running) >= 3
     addresses = listening(running)
     assert addresses  # they do talk to each other
     assert set(addresses) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
-    process.send_signal(signal.SIGTERM)
-    message = process.communicate(timeout=SECONDS)[1]
-    assert message == "qunlearn: Interrupted; resume with `qunlearn train --resume --out run`.\n"
-    assert process.returncode == 1
-    check_gone(process.pid)
+    os.kill(command.group, signal.SIGTERM)
+    code, printed = command.end(SECONDS)
+    message = "qunlearn: Interrupted; resume with `qunlearn train --resume --out run`.\n"
+    assert (code, printed.endswith(message)) == (1, True), printed
+    check_gone(command.group)
 
 
 @pytest.mark.parametrize("to_all", [False, True])
 def test_workers_end_by_sighup(tmp_path: Path, run_folder: Path, to_all: bool) -> None:
     words = "--random 0.2 --methods ga --seeds 2 --workers 2 --threads 1 --out out"
     long = ("--set", "retrain.epochs=9999")
-    process = started(tmp_path, "compare", run_folder, *words.split(), *long)
-    wait_until(lambda: list(tmp_path.glob("out/**/history.jsonl")), process)
+    command = started(tmp_path, "compare", run_folder, *words.split(), *long)
+    wait_until(lambda: list(tmp_path.glob("out/**/history.jsonl")), command)
     if to_all:  # as a terminal that is closed
-        os.killpg(process.pid, signal.SIGHUP)
+        os.killpg(command.group, signal.SIGHUP)
     else:
-        process.send_signal(signal.SIGHUP)
-    message = process.communicate(timeout=SECONDS)[1]
-    assert message == "qunlearn: Interrupted; resume with `qunlearn compare --resume --out out`.\n"
-    assert process.returncode == 1
-    check_gone(process.pid)
+        os.kill(command.group, signal.SIGHUP)
+    code, printed = command.end(SECONDS)
+    message = "qunlearn: Interrupted; resume with `qunlearn compare --resume --out out`.\n"
+    assert (code, printed.endswith(message)) == (1, True), printed
+    check_gone(command.group)
 
 
 def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:

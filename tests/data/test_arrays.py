@@ -231,10 +231,11 @@ def test_other_mismatches_are_refused():
         as_image_data(as_image_data((BYTES, LABELS)), test=(BYTES, LABELS))
 
 
-def test_more_than_the_machine_has_is_refused():
+def test_more_than_the_disk_has_is_refused(tmp_path):
     class Huge(Pictures):
         def __len__(self):
             return 10**15
 
-    with pytest.raises(UserError, match="bytes of memory"):
-        as_image_data(Huge(BYTES, LABELS))
+    with pytest.raises(UserError, match=r"need [\d,]+ bytes in .* are free; free some space"):
+        as_image_data(Huge(BYTES, LABELS), cache_dir=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()

@@ -6,24 +6,25 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import shared_folder
-from filelock import FileLock
+from conftest import made_once
 
 from qunlearn.evidence.keys import new_keys
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.request import ForgetConfig
-from qunlearn.store.run import Run
 
 
 @pytest.fixture(scope="session")
 def forgotten(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has forgotten a tenth of its samples; not to be changed."""
-    path = shared_folder(tmp_path_factory) / "forgotten"
-    with FileLock(path.with_suffix(".lock")):
-        if not Run.is_complete(path):
-            asked = {"run": run_folder, "random": 0.1, "method": "ga", "threads": 1}
-            forget_run(ForgetConfig.parse(asked), path)
-    return path
+    asked = {"run": run_folder, "random": 0.1, "method": "ga", "threads": 1}
+    return (
+        made_once(
+            tmp_path_factory,
+            "evidence",
+            lambda base: forget_run(ForgetConfig.parse(asked), base / "forgotten"),
+        )
+        / "forgotten"
+    )
 
 
 @pytest.fixture

@@ -19,8 +19,10 @@ from PIL import Image
 from qunlearn.data import load_dataset
 from qunlearn.data.sources.decode import cached_as
 from qunlearn.data.sources.npz import to_arrays
-from qunlearn.evidence.erase import PLAN, erase, pending, plan_erasing
+from qunlearn.evidence.commitment import committed_ids
+from qunlearn.evidence.erase import erase
 from qunlearn.evidence.family import family
+from qunlearn.evidence.plan import PLAN, pending, plan_erasing
 from qunlearn.runs.data import split_of
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.request import ForgetConfig
@@ -193,7 +195,7 @@ def killed_after(calls: int, path: Path, data: Path) -> bool:
 
 
 def test_killed_at_twenty_instants_it_comes_to_the_same_end(story, tmp_path):
-    folder, _ = story
+    folder, anna = story
     chance, ends, kills = random.Random(27), [], 0
     instants = [10**6, *(chance.randrange(1, 75) for _ in range(20))]
     for number, calls in enumerate(instants):
@@ -207,7 +209,13 @@ def test_killed_at_twenty_instants_it_comes_to_the_same_end(story, tmp_path):
             if (path / PLAN).exists() or not (path / "erased.json").exists():
                 erase(path, pending(path, data=data) or plan_erasing(path, data=data))
         assert not (path / PLAN).exists()
-        ends.append(listing(copy))
+        for run in ("forgotten", "sibling"):  # every file matches its checksum, and the commitment
+            opened = Run.open(copy / "runs" / run)
+            for name in opened.checksums:
+                opened._checked(name)
+        assert committed_ids(Run.open(path), anna) == {*anna}
+        done = json.loads((path / "erased.json").read_text())
+        ends.append(listing(copy) | {"erased": json.dumps([done["samples"], done["cleaned"]])})
         shutil.rmtree(copy)
     assert kills >= 15
     for end in ends:
@@ -327,3 +335,105 @@ def test_files_of_an_image_folder_are_erased(qunlearn, tmp_path, monkeypatch):
     assert not cached.exists()
     assert len([*(tmp_path / "pets").rglob("*.png")]) == 27
     assert qunlearn("evaluate", "runs/f")[0] == 0
+
+
+def test_the_rows_of_other_data_are_never_touched(qunlearn, place):
+    folder, _ = place
+    runs, other = folder / "runs", folder / "other.npz"
+    with np.load(folder / "people.npz") as arrays:
+        np.savez(other, **{**arrays, "x_train": 255 - arrays["x_train"]})  # the same ids
+    before = other.read_bytes()
+    code, _, err = qunlearn("erase", runs / "forgotten", "--data", other, "--yes")
+    assert code == 2
+    assert "does not match the split" in err
+    assert other.read_bytes() == before
+    assert Run.is_complete(runs / "original")
+
+
+def test_data_that_was_named_too_late_is_still_erased(qunlearn, place):
+    folder, anna = place
+    run, data = folder / "runs" / "forgotten", folder / "people.npz"
+    code, out, _ = qunlearn("erase", run, "--yes")
+    assert code == 0
+    assert "erase them with --data" in out
+    removed = json.loads((run / "erased.json").read_text())["removed"]
+    code, out, err = qunlearn("erase", run, "--data", data, "--yes")
+    assert code == 0, err
+    assert f"Erased {len(anna)} samples" in out
+    assert not {*load_dataset(str(data)).ids} & {*anna}
+    done = json.loads((run / "erased.json").read_text())
+    assert done["removed"] == [*removed, f"samples in {data}"]  # what was erased before stays
+    assert "data" not in {left["kind"] for left in done["left"]}
+    code, _, err = qunlearn("erase", run, "--data", data, "--yes")
+    assert code == 2
+    assert "erased already" in err
+
+
+def test_comparisons_keep_their_table_and_nothing_of_the_samples(qunlearn, place, monkeypatch):
+    folder, anna = place
+    monkeypatch.chdir(folder)
+    wanted = traces(folder, load_dataset("people.npz"), anna)
+    ask = ("--where", "user == 'anna@example.org'", "--metadata", "people.csv", "--threads", 1)
+    words = ("--methods", "ga", "--seeds", 1, "--out", "runs/table")
+    code, _, err = qunlearn("compare", "runs/original", *ask, *words)
+    assert code == 0, err
+    for run in (folder / "runs" / "table").rglob("predictions.safetensors"):
+        rows = Run.open(run.parent).predictions["forget"]
+        wanted |= {f"scores {run.parent} {i}": row.numpy().tobytes() for i, row in enumerate(rows)}
+    found = found_in(folder / "runs" / "table", wanted)
+    assert {"id", "keyed", "scores"} == {what.split()[0] for what in found}
+    figures = json.loads((folder / "runs" / "table" / "table.json").read_text())["rows"]
+    assert qunlearn("erase", "runs/forgotten", "--data", "people.npz", "--yes")[0] == 0
+    assert found_in(folder, wanted) == set()
+    assert not any(b"anna@" in p.read_bytes() for p in (folder / "runs").rglob("*") if p.is_file())
+    assert not (folder / "runs" / "table" / "cells").exists()
+    assert json.loads((folder / "runs" / "table" / "table.json").read_text())["rows"] == figures
+    assert qunlearn("report", "runs/table")[0] == 0
+
+
+def test_runs_in_hidden_folders_and_inside_other_runs_are_found(place):
+    folder, _ = place
+    runs = folder / "runs"
+    shutil.move(runs / "original", runs / ".old")
+    shutil.move(runs / "sibling", runs / "forgotten" / "sibling")
+    paths = {each.path.name: each.role for each in family(Run.open(runs / "forgotten"), runs)}
+    assert paths == {".old": "delete", "sibling": "clean", "forgotten": "clean"}
+
+
+def test_keys_are_destroyed_in_runs_that_share_the_seed(place):
+    """A run on other samples of the same data has the seed, from which all keys follow."""
+    from qunlearn.data.manifest_key import ManifestKey
+
+    folder, anna = place
+    run, other = folder / "runs" / "forgotten", folder / "runs" / "other"
+    shutil.copytree(folder / "runs" / "original", other)
+    text = json.loads((other / "split.json").read_text())
+    for part in text["parts"].values():
+        for name in {*part} & {*anna}:
+            del part[name]
+    (other / "split.json").write_text(json.dumps(text, sort_keys=True, separators=(",", ":")))
+    sums = (other / "checksums.txt").read_text().splitlines()
+    (other / "checksums.txt").write_text("\n".join(s for s in sums if "split.json" not in s) + "\n")
+    before = ManifestKey.read(other)
+    kept = next(iter(text["parts"]["train"]))
+    erase(run, plan_erasing(run))
+    after = ManifestKey.read(other)
+    assert after.seal(kept, "ab") == before.seal(kept, "ab")
+    assert after.seal(anna[0], "ab") != before.seal(anna[0], "ab")
+
+
+def test_it_says_which_records_and_lists_are_outdated(qunlearn, place, tmp_path):
+    folder, anna = place
+    run = folder / "runs" / "forgotten"
+    assert qunlearn("keys", "new", tmp_path / "o.pem")[0] == 0
+    assert qunlearn("certify", run, "--key", tmp_path / "o.pem")[0] == 0
+    plan = plan_erasing(run)
+    assert plan.outdated == ("forgotten",)
+    assert "Certify again" in qunlearn("erase", run, "--dry-run")[1]
+    (folder / "anna.txt").write_text(anna[0])
+    ask = ("--ids", folder / "anna.txt", "--method", "ga", "--threads", 1)
+    one = folder / "runs" / "one"
+    assert qunlearn("forget", folder / "runs" / "original", *ask, "--out", one)[0] == 0
+    for path in (one, run):  # of the run itself, and of one that is deleted along, as in a pool
+        left = {each.kind: each.name for each in plan_erasing(path).left}
+        assert left["list"].endswith("anna.txt")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from qunlearn.evidence.ledger import ledger, month_after
+from qunlearn.evidence.ledger import Judged, ledger, month_after
 from qunlearn.runs.provenance import lines_of
 from qunlearn.store.run import Run
 
@@ -94,15 +94,45 @@ def test_unfinished_and_resurfaced_requests_are_told(story, tmp_path):
     shutil.copytree(story / "runs", tmp_path / "runs")
     (tmp_path / "runs" / "third" / "run.json").unlink()
     today = datetime.now(UTC).date()
-    found = {e.reference: e.state for e in ledger(tmp_path / "runs", today, lambda run: [])}
+    found = {e.reference: e.state for e in ledger(tmp_path / "runs", today, lambda run: Judged())}
     assert found == {"anna": "forgotten", "ben": "forgotten", "carla": "open"}
-    later = {
-        e.reference: e.state
-        for e in ledger(story / "runs", today, lambda run: [1] if run.path.name == "third" else [])
-    }
+
+    def back(run):
+        return Judged(resurfaced=[1] if run.path.name == "third" else [])
+
+    later = {e.reference: e.state for e in ledger(story / "runs", today, back)}
     assert later == {"anna": "resurfaced", "ben": "resurfaced", "carla": "forgotten"}
     (tmp_path / "runs" / "both" / "split.json").write_text("{}")
-    assert "unreadable" in {e.state for e in ledger(tmp_path / "runs", today, lambda run: [])}
+    assert "unreadable" in {e.state for e in ledger(tmp_path / "runs", today, lambda run: Judged())}
+
+
+def test_a_missed_target_is_no_answer_and_becomes_overdue(story):
+    day = datetime.now(UTC).date()
+    entries = ledger(story / "runs", day, lambda run: Judged(missed=True))
+    states = {e.reference: (e.state, e.overdue) for e in entries}
+    assert states["anna"] == ("missed", True)
+
+
+def test_only_a_record_of_this_network_after_erasing_closes_a_request(
+    qunlearn, forgotten, run_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # keys are destroyed below
+    runs = tmp_path / "runs"
+    for run in (forgotten, run_folder):
+        shutil.copytree(run, runs / run.name)
+
+    def state():
+        (entry,) = ledger(runs, datetime.now(UTC).date(), lambda run: Judged())
+        return entry.state
+
+    assert qunlearn("keys", "new", tmp_path / "o.pem")[0] == 0
+    sign = ("certify", runs / "forgotten", "--key", tmp_path / "o.pem")
+    assert qunlearn(*sign)[0] == 0
+    assert state() == "forgotten"  # the record says that nothing is erased
+    assert qunlearn("erase", runs / "forgotten", "--yes")[0] == 0
+    assert state() == "erased"  # the record is about the files before
+    assert qunlearn(*sign)[0] == 0
+    assert state() == "certified"
 
 
 def test_wrong_requests_are_refused_in_a_sentence(qunlearn, story, tmp_path):
@@ -111,7 +141,10 @@ def test_wrong_requests_are_refused_in_a_sentence(qunlearn, story, tmp_path):
         ("name\nx\n", "no column 'id' or 'rule'"),
         ("id,received\n", "lists no requests"),
         ("id,rule\ntrain/1,user == 1\n", "an id or a rule, and not both"),
-        ("id,received\ntrain/1,yesterday\n", "'yesterday' is no day"),
+        ("id,received\ntrain/1,yesterday\n", "In row 2 of "),
+        ("id,received\ntrain/1,2026-02-31\n", "received = '2026-02-31' is not a date"),
+        ("id,reference,reference\ntrain/1,a,b\n", "has the column 'reference' twice"),
+        ("rule\nuser = 'anna@example.org'\n", "equality is written =="),
         ("id,received\ntrain/1,2999-01-01\n", "is in the future"),
         ("id\ntrain/none\n", "'train/none'"),
     ):
@@ -120,10 +153,11 @@ def test_wrong_requests_are_refused_in_a_sentence(qunlearn, story, tmp_path):
         code, _, err = qunlearn("forget", origin, *words)
         assert code == 2, text
         assert told in err
+        assert "anna@" not in err  # logs keep what is printed
     words = ("--random", 0.1, "--received", "18.11.2026", "--out", tmp_path / "n")
     code, _, err = qunlearn("forget", origin, *words)
     assert code == 2
-    assert "'18.11.2026' is no day; write it as 2026-11-18" in err
+    assert "'18.11.2026' is not a date; write it as 2026-11-18" in err
     words = ("--random", 0.1, "--requests", tmp_path / "r.csv", "--out", tmp_path / "n")
     code, _, err = qunlearn("forget", origin, *words)
     assert code == 2

@@ -43,3 +43,10 @@ def test_a_proof_names_no_other_id():
     assert "ben" not in repr(prove(commitment, "anna"))
     guess = sha256(b"\0" + prove(commitment, "anna").salt.encode() + b"\0ben").hexdigest()
     assert guess not in repr(prove(commitment, "anna"))  # each id has a salt of its own
+
+
+def test_no_part_of_a_salt_passes_for_part_of_an_id():
+    commitment = commit(["folder\0anna", "ben"])
+    proof = prove(commitment, "folder\0anna")
+    assert proof.holds
+    assert not replace(proof, id="anna", salt=f"{proof.salt}\0folder").holds

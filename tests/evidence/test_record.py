@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
+import re
 import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta
@@ -16,7 +18,8 @@ from qunlearn.evidence.certify import certify
 from qunlearn.evidence.keys import new_keys, read_signer
 from qunlearn.evidence.record import read_record
 from qunlearn.evidence.verify import verify
-from qunlearn.report.record import findings_of, record_page, verification_words
+from qunlearn.report.record import findings_of, record_page
+from qunlearn.report.verification import verification_words
 from qunlearn.store.run import Run
 
 FORGERIES = 1000
@@ -24,7 +27,7 @@ FORGERIES = 1000
 
 def certified(run, key, **more):
     opened = Run.open(run)
-    return certify(opened, key, findings_of(opened), record_page, **more)
+    return certify(opened, key, findings_of(opened), record_page, **more).record
 
 
 def test_a_request_is_certified_verified_and_proven(qunlearn, tree):
@@ -70,7 +73,8 @@ def test_the_record_is_an_in_toto_test_result(tree, officer):
     names = [*predicate["passedTests"], *predicate["warnedTests"], *predicate["failedTests"]]
     assert sorted(names) == sorted(test["name"] for test in predicate["tests"])
     measured = {test["name"]: test for test in predicate["tests"]}
-    assert measured["accuracy on retained"]["interval"] > 0
+    low, high = measured["accuracy on retained"]["interval"]
+    assert 0 <= low < measured["accuracy on retained"]["figure"] <= high <= 100
     assert predicate["request"]["committed"]["samples"] == 18
 
 
@@ -136,10 +140,8 @@ def test_no_forgery_verifies(tree):
     for path, count in targets.items():
         whole = path.read_bytes()
         for _ in range(count):
-            forged = mutated(whole, chance)
-            if forged == whole:
-                refused += 1
-                continue
+            while (forged := mutated(whole, chance)) == whole:
+                pass
             path.write_bytes(forged)
             named = key.certificate if path == key.certificate else key.public
             try:
@@ -177,7 +179,8 @@ def test_wrong_keys_are_refused_in_a_sentence(qunlearn, tree, officer, tmp_path)
     other = new_keys(tmp_path / "other.pem")
     code, out, err = qunlearn("verify", record, "--public-key", other.public)
     assert code == 1
-    assert "The record does NOT verify." in out
+    assert "The record does NOT verify, and proves nothing." in out
+    assert "Proven" not in out
     code, _, err = qunlearn("certify", run, "--key", tmp_path / "none.pem")
     assert code == 2
     assert "There is no file" in err
@@ -216,7 +219,7 @@ def test_a_record_escapes_what_it_quotes(tree, officer):
 
     record = certified(tree / "forgotten", officer)
     nasty = replace(record.predicate, method="<script>alert(1)</script>")
-    assert "<script>" not in record_page(nasty)
+    assert "<script>" not in record_page(nasty, record.statement.subject)
 
 
 def test_without_the_extra_one_sentence_says_what_to_install(qunlearn, tree, monkeypatch):
@@ -235,3 +238,174 @@ def test_hostile_records_are_refused(tree, tmp_path):
         path.write_bytes(content)
         with pytest.raises(UserError, match="not an intact record"):
             read_record(path)
+
+
+def test_nothing_is_written_with_a_wrong_key_or_for_an_unknown_id(qunlearn, tree, officer):
+    run = tree / "forgotten"
+    name = json.loads((run / "split.json").read_text())["requests"][0]["ids"][0]
+    before = sorted(run.iterdir())
+    for words in (
+        ("--key", tree / "none.pem", "--proof-for", name),
+        ("--key", officer, "--proof-for", name, "--proof-for", "train/none"),
+        ("--key", officer, "--proof-for", name, "--onnx", tree / "none.onnx"),
+    ):
+        assert qunlearn("certify", run, *words)[0] == 2
+        assert sorted(run.iterdir()) == before
+
+
+def test_a_proof_is_never_overwritten_by_another_persons(qunlearn, tree, officer):
+    run = tree / "forgotten"
+    ids = json.loads((run / "split.json").read_text())["requests"][0]["ids"]
+    for name in (ids[0], ids[1], ids[0]):
+        assert qunlearn("certify", run, "--key", officer, "--proof-for", name)[0] == 0
+    proofs = [json.loads(path.read_text())["id"] for path in sorted(run.glob("proof-*.json"))]
+    assert proofs == ids[:2]
+
+
+def test_every_audit_becomes_a_test_whatever_it_is_called(tree, officer):
+    run = tree / "forgotten"
+    figure = {"name": "AUC", "value": 0.71, "interval": {"low": 0.6, "high": 0.8}, "retrain": 0.5}
+    rows = {
+        "relearn": {"verdict": "fail", "figures": [figure], "needs": ["network"]},
+        "differ": {"verdict": "pass", "figures": [], "needs": []},
+        "novel": {"verdict": "cannot be told", "figures": [], "needs": [], "reason": "too few"},
+    }
+    content = {name: {"row": {"attack": name, **row}, "rest": 1} for name, row in rows.items()}
+    (run / "audit.json").write_text(json.dumps({**content, "older": {"rows": []}}))
+    record = certified(run, officer)
+    tests = {test.name: test for test in record.predicate.tests}
+    assert tests["audit: relearn"].outcome == "failed"
+    assert tests["audit: relearn"].figure == 0.71
+    assert tests["audit: relearn"].interval == (0.6, 0.8)
+    assert "a Retrain: 0.500" in tests["audit: relearn"].meaning
+    assert tests["audit: differ"].outcome == "passed"
+    assert tests["audit: novel"].outcome == "warned"
+    assert "Too few." in tests["audit: novel"].meaning
+    assert tests["audit: older"].outcome == "warned"
+    assert record.predicate.result == "FAILED"
+    assert "audit.json" in {subject.name for subject in record.statement.subject}
+
+
+def test_what_was_not_measured_is_not_passed(tree, officer):
+    record = certified(tree / "forgotten", officer)
+    tests = {test.name: test for test in record.predicate.tests}
+    assert "earlier requests" not in tests  # there were none
+    assert tests["accuracy on forgotten"].outcome == tests["verdict"].outcome
+    assert tests["relearning"].unit == "points"
+    for test in tests.values():
+        if test.interval is not None:
+            assert 0 <= test.interval[0] <= test.figure <= test.interval[1] <= 100
+    metrics = Run.open(tree / "forgotten").metrics
+    weak = metrics["attack_accuracy"] < 55
+    assert (tests["membership attack"].outcome == "warned") >= weak
+    assert ("shows nothing" in tests["membership attack"].meaning) >= weak
+
+
+def resealed(record, key, change):
+    """The record with its envelope changed, written back as records are."""
+    envelope = json.loads(record.path.read_text())
+    change(envelope)
+    record.path.write_text(json.dumps(envelope, indent=1, ensure_ascii=False) + "\n")
+    try:
+        return verify(record.path, public_key=key).valid
+    except UserError:
+        return False
+
+
+def test_an_envelope_of_another_shape_does_not_verify(tree, tmp_path):
+    key, other = new_keys(tmp_path / "k.pem"), new_keys(tmp_path / "e.pem", kind="ecdsa")
+    record = certified(tree / "forgotten", key.private)
+    whole = record.path.read_text()
+    assert resealed(record, key.public, lambda e: None)
+    theirs = read_signer(other.private).signer.sign(record.signed_bytes())
+    foreign = base64.b64encode(bytes.fromhex(theirs.signature)).decode()
+    ours = json.loads(whole)["signatures"][0]
+    for change in (
+        lambda e: e["signatures"].append({"keyid": theirs.keyid, "sig": foreign}),
+        lambda e: e["signatures"].append(ours),
+        lambda e: e["signatures"].clear(),
+        lambda e: e["signatures"][0].update(sig=foreign),  # ECDSA under an Ed25519 key
+        lambda e: e["signatures"][0].update(keyid=theirs.keyid, sig=foreign),
+        lambda e: e.update(payloadType="application/json"),
+        lambda e: e.update(extra=1),
+    ):
+        assert not resealed(record, key.public, change)
+        record.path.write_text(whole)
+    twice = whole.replace('"payloadType"', '"payloadType": "x",\n "payloadType"')
+    record.path.write_text(twice)
+    with pytest.raises(UserError, match="not an intact record"):
+        read_record(record.path)
+
+
+def test_a_certificate_with_another_issuer_is_refused(tree, officer):
+    """Its dates could be changed along: nobody's signature on it can be checked."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+
+    record = certified(tree / "forgotten", officer).path
+    path = officer.with_suffix(".crt")
+    der = x509.load_pem_x509_certificate(path.read_bytes()).public_bytes(serialization.Encoding.DER)
+    forged = x509.load_der_x509_certificate(der.replace(b"officer", b"0fficer", 1))
+    path.write_bytes(forged.public_bytes(serialization.Encoding.PEM))
+    with pytest.raises(UserError, match="not an intact certificate"):
+        verify(record, public_key=path)
+
+
+def test_deep_and_large_files_are_refused(tree, tmp_path):
+    path = tmp_path / "r.json"
+    for content, why in ((b"[" * 10**5, "nested too deeply"), (b" " * (1 << 24 | 1), "too large")):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=why):
+            read_record(path)
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
+@pytest.mark.skipif(not shutil.which("pdftotext"), reason="needs poppler-utils")
+def test_the_page_prints_on_a4_with_nothing_cut(tree, officer):
+    record = certified(tree / "forgotten", officer)
+    pdf = tree / "forgetting.pdf"
+    words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
+    page = record.path.with_name("forgetting.html")
+    subprocess.run(
+        [*words, f"--print-to-pdf={pdf}", f"file://{page}"], check=True, capture_output=True
+    )
+
+    def told(*words: str) -> str:
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+    assert "(A4)" in told("pdfinfo", str(pdf))
+    boxes = told("pdftotext", "-bbox", str(pdf), "-")
+    width, height = (
+        float(side) for side in re.search(r'width="(.*?)" height="(.*?)"', boxes).groups()
+    )
+    for box in re.findall(r'xMin="(.*?)" yMin="(.*?)" xMax="(.*?)" yMax="(.*?)"', boxes):
+        left, top, right, bottom = map(float, box)
+        assert 40 < left < right < width - 40  # within margins of about 16 mm
+        assert 40 < top < bottom < height - 40
+    text, predicate = told("pdftotext", str(pdf), "-"), record.predicate
+    joined, words = "".join(text.split()), {*text.split()}
+    expected = [predicate.request.committed.root, predicate.signer.key_id, *predicate.limits]
+    expected += [subject.digest.sha256 for subject in record.statement.subject[:-1]]
+    assert [each for each in expected if "".join(each.split()) not in joined] == []
+    told_by_tests = {word for test in predicate.tests for word in test.meaning.split()}
+    assert told_by_tests <= words  # none is broken
+
+
+def test_a_private_key_is_never_readable_by_others_not_even_while_it_is_written(
+    tmp_path, monkeypatch
+):
+    modes, real = [], os.open
+
+    def watched(path, flags, mode=0o777, **more):
+        if flags & os.O_CREAT:
+            modes.append(mode)
+        return real(path, flags, mode, **more)
+
+    monkeypatch.setattr(os, "open", watched)
+    before = os.umask(0)
+    try:
+        new_keys(tmp_path / "officer.pem")
+    finally:
+        os.umask(before)
+    assert modes[0] == 0o600  # the private key is written first, with its mode from the start
+    assert (tmp_path / "officer.pem").stat().st_mode & 0o777 == 0o600

@@ -1,10 +1,10 @@
-"""The story in docs/requests.md runs as it stands, and tells what it should."""
+"""The story in docs/howto/requests.md runs as it stands, and tells what it should."""
 
 import re
 import shlex
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "requests.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "requests.md"
 
 
 def commands() -> list[list[str]]:

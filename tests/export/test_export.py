@@ -159,7 +159,7 @@ def test_the_file_can_take_pixels_and_says_what_it_is_but_not_where_it_was_made(
     assert exported.agreement.samples == 30
     assert not any(word in path.read_bytes() for word in (b"site-packages", b".py", b"def "))
 
-    page = Path(__file__).parents[2] / "docs" / "deploy.md"
+    page = Path(__file__).parents[2] / "docs" / "howto" / "export.md"
     (program,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(program, {})

@@ -2,11 +2,13 @@
 
 import tempfile
 
+import pytest
 import torch
 import torch.multiprocessing as mp
 from gradients.two_processes import network, process, updated
 
 
+@pytest.mark.usefixtures("quick_children")
 def test_two_processes_make_the_update_of_one():
     start = network().state_dict()
     for granularity, views in (("layer", False), ("global", True)):

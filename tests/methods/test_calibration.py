@@ -17,7 +17,7 @@ from scipy.stats import ks_2samp, percentileofscore, wasserstein_distance
 from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods import Job, calibrated, calibration, forget
-from qunlearn.methods.calibrated import CalibratedConfig, kept_down, never_seen
+from qunlearn.methods.calibrated import CalibratedConfig, earlier_samples, never_seen
 from qunlearn.methods.calibration import (
     Calibration,
     Estimate,
@@ -161,7 +161,7 @@ def push_of(model, split, schedule, target=None, **settings):
     """The objective of a schedule, on a model in training mode."""
     config = CalibratedConfig(batch_size=len(split.retain), **settings)
     job = Job(model, split, make_fabric(ComputeConfig()))
-    pushed = torch.cat([split.forget, kept_down(split)])
+    pushed = torch.cat([split.forget, earlier_samples(split)])
     estimate = Estimate(model, split, split.held_out, config.seed)
     target = target or target_of(model, split)
     return Push(job, config, model, target, schedule, pushed, estimate)
@@ -286,7 +286,7 @@ def twice(asked):
 
 def test_samples_of_earlier_requests_are_pushed_if_they_rise_and_not_else(trained, twice):
     (earlier,) = twice.earlier
-    assert torch.equal(kept_down(twice).sort().values, earlier.sort().values)
+    assert torch.equal(earlier_samples(twice).sort().values, earlier.sort().values)
     job = Job(copy.deepcopy(trained), twice, make_fabric(ComputeConfig()))
     forgetting = calibrated._Forgetting(job, CalibratedConfig())
     now = odds_of(trained, twice, earlier)
@@ -302,11 +302,11 @@ def test_samples_of_earlier_requests_are_pushed_if_they_rise_and_not_else(traine
     assert push.report() == {}
 
 
-def test_only_so_many_samples_of_earlier_requests_are_kept_down(twice, asked, monkeypatch):
-    assert not len(kept_down(asked))
+def test_only_so_many_samples_of_earlier_requests_are_earlier_samples(twice, asked, monkeypatch):
+    assert not len(earlier_samples(asked))
     assert len(twice.earlier[0]) <= EARLIER
     monkeypatch.setattr(calibrated, "EARLIER", 7)
-    some = kept_down(twice)
+    some = earlier_samples(twice)
     assert len(some) == 7
     assert torch.isin(some, twice.earlier[0]).all()
 

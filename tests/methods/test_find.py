@@ -12,7 +12,7 @@ from qunlearn.errors import Failure, UserError
 from qunlearn.methods import all_methods, find, find_method, forget
 from qunlearn.methods.base import methods
 
-PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "write-a-method.md"
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ from qunlearn.runs.forget import forget_run
 from qunlearn.runs.model_file import load
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import train_run
-from qunlearn.store.run import AnotherRun, Run
+from qunlearn.store.run import Run
+from qunlearn.store.start import AnotherRun
 from qunlearn.store.weights import read_tensors
 from qunlearn.training import checkpoint
 from qunlearn.training.train import train
@@ -181,6 +182,7 @@ def test_the_recipe_is_kept_along_a_chain_of_requests(tmp_path):
             assert (used["epochs"], used["lr"], used["warmup"]) == (2, 0.07, 0.5)
 
 
+@pytest.mark.usefixtures("quick_children")
 @pytest.mark.parametrize("method", ["qmul", "salun", "rl", "l1-sparse", "iu"])
 def test_other_methods_in_two_processes(method, tmp_path_factory, plain_run):
     config = {"run": plain_run.path, "model": "plain_net:make", "random": 0.2, "method": method}
@@ -202,6 +204,7 @@ def plain_run(tmp_path_factory) -> Run:
     return Run.open(base / "original")
 
 
+@pytest.mark.usefixtures("quick_children")
 @pytest.mark.parametrize("method", ["calibrated", "oeu"])
 def test_two_processes_forget_as_one(method, plain_run, tmp_path):
     original = plain_run

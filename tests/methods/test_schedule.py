@@ -127,7 +127,7 @@ def test_the_limit_is_the_smaller_of_steps_and_epochs(retained, steps, epochs):
     config = CalibratedConfig(steps=steps, epochs=epochs, batch_size=64)
     limits = [] if steps is None else [steps]
     limits += [] if epochs is None else [epochs * math.ceil(retained / 64)]
-    assert config.most(retained) == (min(limits) if limits else None)
+    assert config.max_steps(retained) == (min(limits) if limits else None)
     plan = config.schedule(450, retained)
     assert not limits or plan.steps <= min(limits)
     assert plan.steps <= ROUNDING * config.schedule(450, retained, limited=False).steps

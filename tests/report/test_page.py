@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SMALL, made_once
+from forked import Started
 from report.made_up import MODELS, RETRAIN, comparison, measured, table
 from sealed import seal
 
@@ -20,6 +21,7 @@ import qunlearn
 from qunlearn.cli.output import print_scores
 from qunlearn.errors import UserError
 from qunlearn.report import report_comparison, report_folder, report_run
+from qunlearn.report.sections import moment
 from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.metrics import RunMetrics
@@ -105,7 +107,8 @@ def test_a_comparison_gets_a_page(tmp_path):
     page = report_comparison(folder)
     assert page == folder / "report.html"
     text = read(page).text
-    assert "Did the method nearest to Retrain, forgetter, make the model forget?" in text
+    assert "The method nearest to Retrain, forgetter, decides the answer above." in text
+    assert "By forgetter, the method that comes nearest to retraining" in text
     assert "✓ Yes: as far as these measurements can tell" in text
     for words in ("memoriser: ✗ No", "eager: ! Too much", "noise floor", "runner-up", "12.5 %"):
         assert words in text
@@ -119,22 +122,27 @@ def test_a_comparison_gets_a_page(tmp_path):
 def test_every_page_says_when_its_runs_were_made(runs, tmp_path):
     infos = [json.loads((runs / n / "run.json").read_text()) for n in ("calibrated", "retrain")]
     begun, finished = infos[0]["begun"], infos[0]["finished"]
-    assert f"Begun {begun}, finished {finished}." in read(report_run(runs / "calibrated")).text
+    assert (
+        f"Begun {moment(begun)}, finished {moment(finished)}."
+        in read(report_run(runs / "calibrated")).text
+    )
     folder = comparison(tmp_path / "table", table({"calibrated": MODELS["forgetter"]}))
     assert "When it was made is not on record." in read(report_comparison(folder)).text
     for name in ("calibrated", "retrain"):
         shutil.copytree(runs / name, folder / "cells" / name / "seed0")
     finished = max(info["finished"] for info in infos)
     begun = min(info["begun"] for info in infos)
-    assert f"Begun {begun}, finished {finished}." in read(report_comparison(folder)).text
+    assert (
+        f"Begun {moment(begun)}, finished {moment(finished)}."
+        in read(report_comparison(folder)).text
+    )
 
 
 def test_the_command_that_makes_a_run_again_makes_it_again(tmp_path):
     """Also with a network and a method of one's own, and with a space in the folder's name."""
     tests = Path(__file__).parents[1]
-    own = re.findall(r"```python\n(.*?)```", (tests.parent / "docs/methods.md").read_text(), re.S)[
-        0
-    ]
+    page = tests.parent / "docs" / "howto" / "write-a-method.md"
+    own, *_ = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
     (tmp_path / "neggrad.py").write_text(own)
     places = [str(tmp_path), str(tests), str(Path(qunlearn.__file__).parents[1])]
     scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -146,7 +154,8 @@ def test_the_command_that_makes_a_run_again_makes_it_again(tmp_path):
     small = {**SMALL, "model": "plain_net:make", "width": 1.0, "epochs": 1}
     train_run(TrainConfig.parse(small), tmp_path / "my runs" / "original")
     words = "--random 0.1 --model plain_net:make --method neggrad:neggrad --epochs 1 --threads 1"
-    shell(f"qunlearn forget 'my runs/original' {words} --out 'my runs/a'")
+    given = ["forget", "my runs/original", *words.split(), "--out", "my runs/a"]
+    assert Started(given, tmp_path, tmp_path / "log").end(120)[0] == 0
     page = report_run(tmp_path / "my runs" / "a").read_text()
     command = html.unescape(re.search("<pre>(.*?)</pre>", page)[1])
     assert command.endswith("--model plain_net:make --method neggrad:neggrad --out NEW")
@@ -164,7 +173,7 @@ def test_one_sample_is_found_out_by_chance(tmp_path):
         row["lira"] = {"AUC": [1.0, 0.0], "AUC of |z|": [1.0, 0.0]}
     text = read(report_comparison(comparison(tmp_path / "a", content))).text
     assert "identifies some of them" not in text
-    assert "To be forgotten: 1 sample (random: fraction 0.1, seed 0)" in text
+    assert "To forget 1 sample (random: fraction 0.1, seed 0), and to keep" in text
 
 
 @pytest.mark.parametrize(
@@ -184,7 +193,7 @@ def test_who_is_found_out_by_lira_has_forgotten_mostly(tmp_path, found, yes):
     best["lira"] = found
     text = read(report_comparison(comparison(tmp_path / "a", content))).text
     assert ("✓ Yes: as far as these measurements can tell" in text) == yes
-    assert ("an attack on each sample by itself (LiRA) can tell some" in text) != yes
+    assert ("an attack on each sample by itself can tell some" in text) != yes
     assert ("LiRA, which judges each sample by itself, identifies some of them" in text) != yes
 
 

@@ -278,6 +278,7 @@ def test_an_impossible_normalisation_is_refused(told, tmp_path, wrong):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("quick_children")
 def test_fine_tuning_with_two_processes(told, tmp_path):
     settings = {
         **told,

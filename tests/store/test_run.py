@@ -13,7 +13,8 @@ from sealed import seal
 from qunlearn.errors import Failure, UserError
 from qunlearn.store import run as run_module
 from qunlearn.store.info import RunInfo
-from qunlearn.store.run import AnotherRun, Run
+from qunlearn.store.run import Run
+from qunlearn.store.start import AnotherRun
 from qunlearn.store.weights import write_weights
 
 

@@ -6,8 +6,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import SMALL, made_once
+from forked import Started
 from quick_study import QUICK, compare_run, config, untimed
 from sealed import seal
 
@@ -26,9 +25,11 @@ from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.data import split_of
 from qunlearn.runs.evaluate import evaluate
 from qunlearn.runs.train import train_run
+from qunlearn.store.lock import locked
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
 from qunlearn.study import cells
+from qunlearn.study.compare import planned
 from qunlearn.study.config import CompareConfig, folder_name
 from qunlearn.study.tune import distance
 from qunlearn.study.workers import side_by_side
@@ -141,31 +142,34 @@ def test_another_question_is_refused(compared, run_folder):
     assert (out / "compare.toml").read_text() == before
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize(("reached", "least"), [("retrain/seed2", 1), ("ga/seed0", 4)])
+@pytest.mark.parametrize(
+    ("reached", "least", "workers"),
+    [("retrain/seed2", 1, 1), ("ga/seed0", 4, 1), ("retrain/seed2", 1, 2)],
+)
 def test_killed_in_the_middle_and_started_again_gives_the_same_table(
-    compared, run_folder, tmp_path, workers, reached, least
+    compared, run_folder, tmp_path, reached, least, workers
 ):
     _, table = compared
     words = ["compare", run_folder, "--random", "0.1", "--methods", "ft,ga", "--threads", "1"]
     words += ["--workers", workers, "--out", tmp_path / "killed", "--json"]
     for name, value in QUICK["settings"].items():
         words += ["--set", f"{name}={value}"]
-    command = [sys.executable, "-m", "qunlearn.cli.main", *map(str, words)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    words = [str(word) for word in words]
+    command = Started(words, tmp_path, tmp_path / "log")
     deadline = time.monotonic() + 120
     while not (tmp_path / "killed" / "cells" / reached).is_dir():  # it is just being made
-        assert process.poll() is None
+        assert command.process.is_alive(), command.log.read_text()
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    os.killpg(command.group, signal.SIGKILL)
+    command.process.join()
     done = {path: path.stat().st_mtime_ns for path in (tmp_path / "killed").rglob("run.json")}
     assert least <= len(done) < 9
     assert not (tmp_path / "killed" / "table.json").exists()
-    finished = subprocess.run(command, capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
-    assert untimed(json.loads(finished.stdout)) == untimed(table)
+    code, printed = Started(words, tmp_path, tmp_path / "log").end(120)
+    assert code == 0, printed
+    last = json.loads((tmp_path / "killed" / "table.json").read_text())
+    assert untimed(last) == untimed({**table, "sha256": last["sha256"]})
     assert done == {path: path.stat().st_mtime_ns for path in done}
 
 
@@ -179,6 +183,11 @@ def test_a_network_that_was_made_anew_is_noticed(compared, run_folder, tmp_path)
     seal(cell)
     with pytest.raises(UserError, match="another network"):
         compare_run(config(run_folder), copy)
+
+
+def test_the_settings_that_the_studies_searched_for_can_be_used(run_folder):
+    file = Path(__file__).parents[2] / "benchmarks" / "results" / "study" / "settings.json"
+    planned(config(run_folder, methods="all", settings={}, settings_from=file))
 
 
 def test_settings_are_taken_from_another_table(compared, run_folder, tmp_path):
@@ -246,6 +255,24 @@ def test_without_retrain_there_is_no_comparison(run_folder, tmp_path, monkeypatc
     failing(monkeypatch, "retrain", 0)
     with pytest.raises(Failure, match="Retrain, which methods are compared with, failed; seed 0"):
         compare_run(config(run_folder), tmp_path / "a")
+
+
+def test_a_second_machine_joins(compared, run_folder, tmp_path):
+    out, table = compared
+    copy = shutil.copytree(out, tmp_path / "joined")
+    shutil.rmtree(copy / "cells" / "ga" / "seed2")
+    saved = (copy / "table.json").read_bytes()
+    with pytest.raises(UserError, match="There is no comparison to join"):
+        compare_run(config(run_folder, join=True), tmp_path / "nothing")
+    with pytest.raises(UserError, match="has seeds = 3, not 2; give the same settings"):
+        compare_run(config(run_folder, join=True, seeds=2), copy)
+    with locked(copy):  # the machine that began it
+        with pytest.raises(UserError, match="Another process is writing"):
+            compare_run(config(run_folder), copy)
+        joined = compare_run(config(run_folder, join=True), copy)
+    assert untimed(joined) == untimed(table)
+    assert Run.is_complete(copy / "cells" / "ga" / "seed2")
+    assert (copy / "table.json").read_bytes() == saved
 
 
 def killed(job):

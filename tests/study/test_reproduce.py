@@ -54,7 +54,7 @@ def test_every_block_of_the_papers_tables_is_an_experiment():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("scale", ["small", "paper"])
+@pytest.mark.parametrize("scale", ["small", "medium", "paper"])
 @pytest.mark.parametrize("kind", ["paper", "released"])
 def test_every_block_has_a_recipe_that_can_be_trained(scale, kind):
     for what, blocks in EXPERIMENTS.items():
@@ -93,6 +93,13 @@ def test_blocks_are_chosen_by_name():
         chosen(ReproduceConfig(what="main", cells="svhn"))
     with pytest.raises(UserError, match="did you mean 'main'"):
         chosen(ReproduceConfig(what="mian"))
+
+
+def test_the_medium_scale_takes_all_images_at_a_quarter_of_the_width():
+    config = ReproduceConfig(what="main", scale="medium")
+    recipe = TrainConfig.parse(recipe_of(chosen(config)[0], config))
+    assert (recipe.subset, recipe.width, recipe.epochs) == (None, 0.25, 60)
+    assert home_of(chosen(config)[0], config) == "cifar10-resnet18-lsq+-paper-all-images"
 
 
 def test_fewer_images_are_another_network_and_only_of_the_small_scale():

@@ -13,8 +13,9 @@ from qunlearn.errors import Failure, UserError
 from qunlearn.methods import Range
 from qunlearn.metrics import average_gap
 from qunlearn.store.info import RunInfo
+from qunlearn.store.lock import locked
 from qunlearn.store.run import Run
-from qunlearn.study import tune
+from qunlearn.study import cells, tune
 from qunlearn.study.tune import distance
 
 
@@ -52,6 +53,7 @@ def test_the_search_starts_at_the_default_stays_in_range_and_goes_on(run_folder,
     assert untimed(compare_run(config(run_folder, **asked), tmp_path / "a")) == untimed(table)
 
 
+@pytest.mark.usefixtures("quick_children")
 def test_a_search_by_two_workers_finds_what_one_finds(run_folder, tmp_path):
     settings = {"retrain.epochs": 1, "ft.epochs": 1, "rl.epochs": 1}
     asked = {"methods": "ft,rl", "seeds": 1, "tune": 2, "settings": settings}
@@ -59,6 +61,85 @@ def test_a_search_by_two_workers_finds_what_one_finds(run_folder, tmp_path):
     beside = compare_run(config(run_folder, **asked, workers=2), tmp_path / "b")
     assert untimed(alone) == untimed(beside)
     assert [cell["workers"] for row in beside["rows"] for cell in row["cells"]] == [2, 2, 2]
+
+
+def stubbed(monkeypatch, asked, folder, far):
+    """Opens searches whose trials are folders in which nothing is made."""
+    rates = {}
+
+    def trial(self, name, settings, number):
+        path = folder / f"{number}"
+        path.mkdir(exist_ok=True)
+        rates[path] = settings["lr"]
+        done = (path / "done").exists()
+        return SimpleNamespace(path=path, done=done, check=lambda: None, rate=settings["lr"])
+
+    monkeypatch.setattr(tune.Run, "open", lambda path: SimpleNamespace(info=RunInfo(), path=path))
+    monkeypatch.setattr(tune, "distance", lambda run, *_: far(rates[run.path]))
+    monkeypatch.setattr(cells.Cells, "trial", trial)
+
+    def search():
+        home = cells.Cells(asked, folder / "home", "asked")
+        return tune.Search(home, SimpleNamespace(info=RunInfo()), False, "ft", {})
+
+    return search
+
+
+def test_two_machines_share_one_search(run_folder, tmp_path, monkeypatch):
+    asked = config(run_folder, methods="ft", tune=10, settings={})
+    search = stubbed(monkeypatch, asked, tmp_path, lambda rate: (rate - 0.02) ** 2)
+    machines, made = (search(), search()), ([], [])
+    while (first := machines[0].next()) is not None:
+        with locked(first.path):  # while the one machine makes a trial, the other makes the next
+            second = machines[1].next()
+        for machine, cell, numbers in zip(machines, (first, second), made, strict=True):
+            if cell is not None:
+                numbers.append(machine.number)
+                (cell.path / "done").touch()
+                machine.tell(cell, None)
+    assert machines[1].next() is None
+    assert sorted(made[0] + made[1]) == [*range(10)]  # each once
+    assert made[0] == [0, 2, 4, 6, 8]
+    best = {
+        machine._settings[min(machine._distances, key=machine._distances.get)]["lr"]
+        for machine in machines
+    }
+    assert len(best) == 1
+    assert all(len(machine.runs) == 10 for machine in machines)
+
+
+def test_the_journal_gives_the_trials_of_a_search_in_memory(run_folder, tmp_path, monkeypatch):
+    """A reference: ask and tell of optuna in memory, with the same seeds and distances."""
+    import optuna
+
+    def far(value):
+        return (value - 0.02) ** 2
+
+    asked = config(run_folder, methods="ft", tune=12, settings={})
+    study, rates = optuna.create_study(), []
+    low, high = 1e-3, 1e-1
+    space = {"lr": optuna.distributions.FloatDistribution(low, high, log=True)}
+    for number in range(12):
+        study.sampler = optuna.samplers.TPESampler(seed=number)
+        if number < tune.SPREAD:
+            first = {"lr": 0.01} if number == 0 else tune.spread(number, {"lr": Range(low, high)})
+            study.enqueue_trial(first)
+        trial = study.ask(space)
+        rates.append(trial.params["lr"])
+        study.tell(trial, far(rates[-1]))
+
+    search = stubbed(monkeypatch, asked, tmp_path, far)
+    made = []
+    for stop in (3, 7, 12):  # killed twice with a trial under way, and resumed from the journal
+        again = search()
+        for number in range(stop):
+            cell = again.next()
+            assert again.number == number
+            made[number:] = [cell.rate]
+            if number < stop - 1 or stop == 12:
+                again.tell(cell, None)
+    assert made == rates
+    assert again.next() is None
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
@@ -97,14 +178,14 @@ def test_on_whole_classes_the_search_wants_nothing_to_be_right():
 
 
 def test_a_trial_that_explodes_is_a_trial_all_the_same(run_folder, tmp_path, monkeypatch):
-    real = tune.run_cells
+    real = cells.forget_run
 
-    def explode(cells, workers, title):
-        if cells[0].path.name == "0":
-            return [Failure("the loss became nan")]
-        return real(cells, workers, title)
+    def explode(config, out, **how):
+        if out.name == "0":
+            raise Failure("the loss became nan")
+        return real(config, out, **how)
 
-    monkeypatch.setattr(tune, "run_cells", explode)
+    monkeypatch.setattr(cells, "forget_run", explode)
     settings = {"retrain.epochs": 1, "ft.epochs": 1}
     asked = {"methods": "ft", "seeds": 1, "tune": 2, "settings": settings}
     row = compare_run(config(run_folder, **asked), tmp_path / "a")["rows"][1]

@@ -167,6 +167,7 @@ def test_a_loss_that_explodes_is_said_and_leaves_no_loadable_run(tmp_path):
         Run.open(tmp_path / "a")
 
 
+@pytest.mark.usefixtures("quick_children")
 @pytest.mark.parametrize("other", [{"quantizer": "none"}, {"quantizer": "lsq+", "lr": 1e-9}])
 def test_two_processes_do_what_one_does(tmp_path, other):
     """On a network without BatchNorm; in few bits only up to the first change of a code."""

@@ -11,31 +11,30 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
+from qunlearn.audit.case import Case
+from qunlearn.audit.config import AuditConfig
+from qunlearn.audit.registry import Audit, Work, audits
+from qunlearn.audit.row import AuditRow, Figure, NotApplicable, Verdict
 from qunlearn.data import Split
-from qunlearn.errors import UserError
 from qunlearn.metrics import Scores
+from qunlearn.metrics.bootstrap import Interval
 from qunlearn.metrics.gap import SCORES, average_gap, half_width
 from qunlearn.metrics.membership import least_accuracy, weakest_attack
 from qunlearn.quant import Quantizer, QuantSpec, families
 from qunlearn.quant.convert import edge_layers
 from qunlearn.quant.layers import QuantLayer
-from qunlearn.runs.data import split_of
 from qunlearn.runs.evaluate import evaluate
 from qunlearn.runs.metrics import Declared, metrics_of
-from qunlearn.runs.model_file import Header, load
-from qunlearn.runs.origin import origin_of
-from qunlearn.runs.reference import check_present, check_reference, check_test, declared
-from qunlearn.store.run import AUDIT, Run
-from qunlearn.store.typed import Json, typed, untyped
+from qunlearn.store.run import Run
+from qunlearn.store.typed import Json, untyped
+from qunlearn.training.config import Widths as BitWidths
 
-NAME = "bits"
-"""What the audit is called on the command line and in `audit.json`."""
 FLOAT = 32
 DAMAGED = 30.0
 """A network that loses so many points of RA by the rounding says nothing of what it remembers."""
@@ -43,6 +42,34 @@ UNTOLD = 10.0
 """If so many points may be chance, nothing can be told."""
 SMALLEST = 2.0
 """Recoveries of so many points are not spoken of."""
+
+
+State = Literal["stays", "returns", "before", "alone", "unusable", "coarse"]
+VERDICTS: dict[State, Verdict] = {
+    "stays": "pass",
+    "returns": "fail",
+    "before": "fail",
+    "alone": "cannot be told",
+    "unusable": "cannot be told",
+    "coarse": "cannot be told",
+}
+REASONS: dict[State, str] = {
+    "stays": "",
+    "returns": "",
+    "before": "not forgotten with the trained bits",
+    "alone": "no Retrain",
+    "unusable": "no other width leaves the network usable",
+    "coarse": "too few samples",
+}
+
+
+class AuditBitsConfig(AuditConfig):
+    """How a run is to be looked at in other bit widths."""
+
+    bits: BitWidths = Field(
+        (2, 3, 4, 5, 6, 7, 8, FLOAT),
+        description="The bits to round the weights to, with commas between; 32 is full precision.",
+    )
 
 
 @dataclass(frozen=True)
@@ -99,7 +126,7 @@ class BitsVerdict:
         ahead: How far FA was above Retrain's with the trained bits.
     """
 
-    state: Literal["stays", "returns", "before", "alone", "unusable", "coarse"]
+    state: State
     points: float = 0.0
     chance: float = 0.0
     figure: str = ""
@@ -135,83 +162,69 @@ class BitsAudit(Widths):
         ours = {"trained": self.trained, **self.rows}
         return {name: average_gap(ours[name].figures, theirs[name].figures) for name in ours}
 
+    def row(self) -> AuditRow:
+        """The outcome: how much comes back where most does."""
+        judged = verdict(self)
+        interval = Interval(judged.points - judged.chance, judged.points + judged.chance)
+        name = f"{judged.figure or 'FA'} that comes back at other bits"
+        figure = Figure(name, judged.points, interval, unit="points")
+        retrain = () if self.reference is None else ("Retrain",)
+        return AuditRow(
+            "bits", ("network", *retrain), (figure,), VERDICTS[judged.state], REASONS[judged.state]
+        )
+
     def to_json(self) -> Json:
         """As it stands in `audit.json`, with what follows from the rest."""
         return {**untyped(self), "AG": self.gaps, "verdict": untyped(verdict(self))}
 
-
-def audit_bits(
-    path: Path,
-    *,
-    reference: Path | None = None,
-    data: Path | None = None,
-    factory: str | None = None,
-    bits: Sequence[int] = (2, 3, 4, 5, 6, 7, 8, FLOAT),
-) -> BitsAudit:
-    """Look at a run that has forgotten in other bit widths; keeps what is found in its folder.
-
-    Args:
-        path: The run.
-        reference: The run of Retrain on the same request, to be treated the same.
-        data: Where the data is now, if it was moved: a folder or an .npz file.
-        factory: The `package.module:factory` of a model that is not qunlearn's own.
-        bits: The widths to round the weights to; 32 leaves them in full precision.
-    """
-    run = Run.open(path)
-    split = split_of(run, data)
-    if split.last is None:
-        raise UserError(
-            f"The run {str(path)!r} has forgotten nothing; name one that `qunlearn forget` wrote."
-        )
-    quant = Header.read(run.model_path).quant
-    if quant.full_precision:
-        raise UserError(
-            f"The run {str(path)!r} is in full precision, so that it has no bits to change; name "
-            "a quantized one."
-        )
-    check_test(split)
-    check_present(run, split)
-    if reference is not None:
-        check_reference(run, split, Run.open(reference))
-        if Header.read(Run.open(reference).model_path).quant != quant:
-            raise UserError(
-                f"The reference {str(reference)!r} has other bits or another quantizer than the "
-                "run, and cannot be treated the same; leave --reference out, or name a Retrain "
-                "with the run's."
-            )
-    model = load(path, factory)
-    if not codes_of(model):
-        raise UserError(
-            f"The weights of {str(path)!r} are in full precision, so that they have no bits to "
-            "change; name a run with low-bit weights."
-        )
-    origin = origin_of(run)
-    found = BitsAudit(
-        BitScores.of(metrics_of(run)),
-        by_width(model, quant, split, bits),
-        len(split.forget),
-        min(len(split.retain), len(split.test)),
-        None if origin is None else changed_codes(load(origin.path, factory), model),
-    )
-    if reference is not None:
-        retrain = Run.open(reference)
-        rows = by_width(load(reference, factory), quant, split, bits)
-        treated = Widths(BitScores.of(metrics_of(retrain)), rows)
-        found = replace(found, reference=treated, declared=declared(retrain))
-    run.write_audit(NAME, found.to_json())
-    return found
-
-
-def bits_audit_of(run: Run) -> BitsAudit | None:
-    """What the audit found, from a run's folder; None if there was none."""
-    content = run.audits.get(NAME)
-    if content is None:
-        return None
-    if isinstance(content, dict) and "samples" not in content:  # as earlier versions wrote it
+    @staticmethod
+    def modernised(content: object, run: Run) -> object:
+        """What a file has, as it is written now: earlier versions did not count samples."""
+        if not isinstance(content, dict) or "samples" in content:
+            return content
         parts = {name: part.samples for name, part in metrics_of(run).parts.items()}
         attacked = min(parts.get("retain", 0), parts.get("test", 0))
-        content |= {"samples": parts.get("forget", 0), "attack_samples": attacked}
-    return typed(BitsAudit, content, run.path / AUDIT)
+        return {**content, "samples": parts.get("forget", 0), "attack_samples": attacked}
+
+
+def bits(case: Case, settings: AuditBitsConfig) -> BitsAudit:
+    """Look at a network that has forgotten in other bit widths.
+
+    Args:
+        case: The network, its split, and a Retrain to be treated the same, if there is one.
+        settings: The widths to round the weights to; 32 leaves them in full precision.
+    """
+    name = "the network" if case.run is None else f"the run {str(case.run.path)!r}"
+    if case.quant.full_precision or not codes_of(case.model):
+        raise NotApplicable(
+            f"The weights of {name} are in full precision, so that they have no bits to change; "
+            "name a run with low-bit weights."
+        )
+    if case.retrain is not None and not case.same_bits:
+        raise NotApplicable(
+            f"The reference has other bits or another quantizer than {name}, and cannot be "
+            "treated the same; leave --reference out, or name a Retrain with the run's."
+        )
+    split = case.split
+    audit = BitsAudit(
+        BitScores.of(evaluate(case.model, split)),
+        by_width(case.model, case.quant, split, settings.bits),
+        len(split.forget),
+        min(len(split.retain), len(split.test)),
+        None if case.before is None else changed_codes(case.before, case.model),
+    )
+    if case.retrain is None:
+        return audit
+    rows = by_width(case.retrain, case.quant, split, settings.bits)
+    treated = Widths(BitScores.of(evaluate(case.retrain, split)), rows)
+    return replace(audit, reference=treated, declared=case.declared)
+
+
+def work(case: Case, settings: AuditBitsConfig) -> Work:
+    """Every measured sample is predicted at each width, and as trained."""
+    samples = sum(map(len, case.split.measured().values()))
+    networks = 1 if case.retrain is None else 2
+    return Work(predicted=networks * samples * (1 + len(settings.bits)))
 
 
 @torch.no_grad()
@@ -310,3 +323,19 @@ def recovered(audit: BitsAudit, width: str) -> dict[str, float]:
     if accuracy is None or accuracy >= least_accuracy(audit.attack_samples):
         back["MIA"] = min(then.MIA, retrain.MIA) - now.MIA
     return back
+
+
+audits.register("bits")(
+    Audit(
+        rank=40,
+        config=AuditBitsConfig,
+        finding=BitsAudit,
+        attack=bits,
+        work=work,
+        summary="See whether what was forgotten comes back when the weights get other bits.",
+        help="""Shows how many integer codes forgetting changed, layer by layer, and the figures
+        when the weights are rounded anew to 2 to 8 bits and to none; beside Retrain, if it is
+        given, treated the same.""",
+        examples=("--reference runs/retrain", "--bits 2,3,32"),
+    )
+)

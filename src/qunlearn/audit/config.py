@@ -1,28 +1,26 @@
-"""The settings of `qunlearn audit`."""
+"""The settings that all audits share."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 
 from qunlearn.runs.config import DescribeConfig
 from qunlearn.runs.data_config import MOVED
-from qunlearn.training.config import (
-    Widths,
-)
+from qunlearn.training.config import LARGEST_SEED, MOST_THREADS
 
 
-class AuditBitsConfig(DescribeConfig):
-    """How a run is to be looked at in other bit widths."""
+class AuditConfig(DescribeConfig):
+    """Which run is audited, and beside what."""
 
     data: Path | None = Field(None, description=MOVED, json_schema_extra={"metavar": "PATH"})
     reference: Path | None = Field(
         None, description="A run retrained without what was forgotten, treated the same."
     )
-    bits: Widths = Field(
-        (2, 3, 4, 5, 6, 7, 8, 32),
-        description="The bits to round the weights to, with commas between; 32 is full precision.",
+    seed: int = Field(
+        0, ge=0, le=LARGEST_SEED, description="Seed of the samples and steps that are drawn."
+    )
+    threads: int | None = Field(
+        None, ge=1, le=MOST_THREADS, description="Processor threads; all cores by default."
     )

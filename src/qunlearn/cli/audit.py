@@ -1,17 +1,17 @@
-"""`qunlearn audit`: a command for each way of looking further."""
+"""`qunlearn audit`: a command for each audit that is registered."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from pathlib import Path
 
 import typer
 
-from qunlearn.audit.config import AuditBitsConfig
-from qunlearn.cli.output import print_json, print_table, say
+from qunlearn.audit import AuditAllConfig, AuditRow, Finding, audit_all, audit_run, audits
+from qunlearn.audit.config import AuditConfig
+from qunlearn.audit.pool_folder import PoolConfig
+from qunlearn.cli.output import print_json, print_text_table, say
 from qunlearn.cli.settings import Json, RunFolder, with_settings
-
-if TYPE_CHECKING:
-    from qunlearn.audit.bits import BitsAudit
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -20,53 +20,75 @@ app = typer.Typer(no_args_is_help=True)
 def command() -> None:
     """Look further for what a run still remembers.
 
-    Example:
-      qunlearn audit bits runs/forgotten --reference runs/retrain
+    Examples:
+      qunlearn audit all runs/forgotten --reference runs/retrain --budget 10m
+
+      qunlearn audit relearn runs/forgotten
     """
 
 
-@app.command("bits")
-@with_settings(AuditBitsConfig)
-def bits(settings: AuditBitsConfig, run: RunFolder, json: Json = False) -> None:
-    """See whether what was forgotten comes back when the weights get other bits.
+def add(name: str) -> None:
+    """Add the command of an audit."""
+    audit = audits[name]
 
-    Shows how many integer codes forgetting changed, layer by layer, and the figures when the
-    weights are rounded anew to 2 to 8 bits and to none; beside Retrain, if it is given, treated the
-    same. Keeps it in the run's audit.json, for its report.
+    def called(settings: AuditConfig, run: RunFolder, json: Json = False) -> None:
+        prepare(settings, run)
+        result = audit_run(name, run, settings)
+        if json:
+            print_json({"run": str(run), **result.to_json()})
+        else:
+            print_finding(result.finding, result.row)
+
+    examples = [f"  qunlearn audit {name} runs/forgotten {flags}" for flags in audit.examples]
+    paragraph = inspect.cleandoc(audit.help) + " Kept in the run's audit.json, for its report."
+    called.__doc__ = "\n\n".join([audit.summary, paragraph, "Examples:", *examples])
+    app.command(name)(with_settings(audit.config)(called))
+
+
+for each in audits:
+    add(each)
+
+
+def prepare(settings: AuditConfig, run: Path) -> None:
+    """Make what an audit needs beside the run: the networks of a pool."""
+    if isinstance(settings, PoolConfig):
+        from qunlearn.study.pool import make_pool
+
+        make_pool(run, settings)
+
+
+def print_finding(finding: Finding, row: AuditRow) -> None:
+    """Print what an audit found: its tables, its sentences, and its outcome."""
+    from qunlearn.report import audit_table as audit_table  # registers how findings are shown
+    from qunlearn.report.audits import details, outcome_words
+
+    shown = details(finding)
+    for table in shown.tables:
+        print_text_table(table)
+    for words in (*shown.words, outcome_words(row)):
+        say(words)
+
+
+@app.command("all")
+@with_settings(AuditAllConfig)
+def every(settings: AuditAllConfig, run: RunFolder, json: Json = False) -> None:
+    """Run every audit that fits a time budget, those that tell most first.
+
+    Ends with one table: attack, what it needs, result, interval and verdict (pass, fail, cannot be
+    told). What does not fit is listed with the time it would take. Kept in the run's audit.json,
+    for its report.
 
     Examples:
-      qunlearn audit bits runs/forgotten --reference runs/retrain
+      qunlearn audit all runs/forgotten --reference runs/retrain --budget 10m
 
-      qunlearn audit bits runs/forgotten --bits 2,3,32
+      qunlearn audit all runs/forgotten
     """
-    from qunlearn.audit import audit_bits
+    from qunlearn.report.audit_table import NO_SUM, audits_table
+    from qunlearn.store.typed import untyped
 
-    found = audit_bits(
-        run,
-        reference=settings.reference,
-        data=settings.data,
-        factory=settings.model,
-        bits=settings.bits,
-    )
+    table = audit_all(run, settings)
     if json:
-        print_json({"run": str(run), **found.to_json()})
+        print_json({"run": str(run), **untyped(table)})
     else:
-        print_audit(found)
-
-
-def print_audit(found: BitsAudit) -> None:
-    """Print what the audit found: codes, figures, and the sentence."""
-    from qunlearn.report.audits import bits_table, bits_words
-    from qunlearn.report.words import declared_words
-
-    if found.changed is None:
-        say("How many codes changed is not known: the run before is not available.")
-    else:
-        layers = found.changed.layers.items()
-        rows = [[name or "(whole model)", f"{share:.2f} %"] for name, share in layers]
-        rows.append(["all", f"{found.changed.all:.2f} %"])
-        print_table(["layer", "codes changed"], rows)
-    print_table(*bits_table(found))
-    say(bits_words(found))
-    if found.declared is not None:
-        say(declared_words(found.declared))
+        print_text_table(audits_table(table.rows))
+        say(NO_SUM)

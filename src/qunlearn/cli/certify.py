@@ -40,22 +40,21 @@ def command(
       qunlearn certify runs/no-42 --key officer.pem --onnx model.onnx --proof-for train/42
     """
     from qunlearn.evidence.certify import certify
-    from qunlearn.evidence.commitment import commitment_of, write_proofs
     from qunlearn.report.record import findings_of, record_page
     from qunlearn.store.run import Run
 
     opened = Run.open(run)
-    proofs = write_proofs(opened, proof_for or ())
-    record = certify(opened, key, findings_of(opened), record_page, onnx or ())
+    findings = findings_of(opened)
+    done = certify(opened, key, findings, record_page, onnx=onnx or (), proof_for=proof_for or ())
+    record, tests = done.record, done.record.predicate
     page = record.path.with_name("forgetting.html")
     if json:
         written = {"record": str(record.path), "page": str(page), "sha256": record.sha256}
-        paths = {name: str(path) for name, path in proofs.items()}
-        root = commitment_of(opened).root
-        print_json({**written, "result": record.predicate.result, "root": root, "proofs": paths})
+        proofs = {name: str(path) for name, path in done.proofs.items()}
+        root = tests.request.committed.root
+        print_json({**written, "result": tests.result, "root": root, "proofs": proofs})
         return
-    tests = record.predicate
     say(f"{record.path}: {tests.result}; {len(tests.passedTests)} of {len(tests.tests)} passed.")
     say(f"{page}: the same, to print.")
-    for path in proofs.values():
-        say(f"{path}: a proof, for the requester alone.")
+    for path in done.proofs.values():
+        say(f"{path}: a proof, for the requester alone; delete it here once it is handed over.")

@@ -45,18 +45,21 @@ def command(
       qunlearn compare runs/original --random 0.3 --settings-from runs/classes/table.json
 
       qunlearn compare --resume --out runs/classes
+
+      qunlearn compare runs/original --random 0.1 --executor ray --address auto --out runs/table
     """
     from qunlearn.report import report_comparison
     from qunlearn.study.compare import compare_run
 
     assert out is not None  # with_settings has seen to it
     table = compare_run(settings, out)
-    page = report_comparison(out, data=settings.data_path)
+    page = None if settings.join else report_comparison(out, data=settings.data_path)
     if json:
         print_json(table.to_json())
     else:
         print_comparison(table)
-        say(f"The page that shows it: {page}")
+        if page is not None:
+            say(f"The page that shows it: {page}")
     end(table)
 
 
@@ -73,7 +76,8 @@ def end(*tables: Table) -> None:
 def print_comparison(
     table: Table, paper: Mapping[str, PaperRow] = MappingProxyType({}), title: str = ""
 ) -> None:
-    """Print a comparison: the four figures, then the predictions on the forgotten samples."""
+    """Print a comparison: what it shows in words, the four figures, and the predictions."""
+    from qunlearn.report.comparison import answers_of
     from qunlearn.report.rows import LIRA, notes
     from qunlearn.report.tables import (
         MARKS_EXPLAINED,
@@ -82,6 +86,9 @@ def print_comparison(
         predictions_table,
     )
 
+    for answer in answers_of(table):
+        say(f"{answer.question} {answer.words}")
+    say("\nFor engineers")
     print_text_table(comparison_table(table, paper, title))
     say(MARKS_EXPLAINED)
     for note in notes(table):

@@ -48,7 +48,8 @@ def command(
 
       qunlearn erase runs/no-42 --data people.npz --yes
     """
-    from qunlearn.evidence.erase import erase, pending, plan_erasing
+    from qunlearn.evidence.erase import erase
+    from qunlearn.evidence.plan import pending, plan_erasing
     from qunlearn.report.erasure import erased_words, left_words, plan_words
 
     begun = pending(run, within=within, data=data)
@@ -56,6 +57,7 @@ def command(
     words = plan_words(plan, resumed=begun is not None)
     listed = {"removed": list(plan.removed), "cleaned": list(plan.cleaned)}
     listed |= {"left": [left_words(left) for left in plan.left], "cascade": list(plan.cascade)}
+    listed |= {"outdated": list(plan.outdated)}
     if plan.cascade and not (cascade or dry_run or begun):
         raise UserError(
             f"Others need what would be erased: {', '.join(plan.cascade)}; see what would become "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from qunlearn.cli.output import print_figures, print_json, print_verdict
+from qunlearn.cli.output import print_json, print_measured
 from qunlearn.cli.settings import Json, RunFolder, with_settings
 from qunlearn.runs.config import EvaluateConfig
 
@@ -55,6 +55,4 @@ def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> Non
         measured = {"metrics": metrics.to_json(), **judged}
         print_json({"run": str(run), "onnx": settings.onnx, **measured})
         return
-    print_figures(metrics, str(settings.onnx or run))
-    if verdict is not None:
-        print_verdict(verdict)
+    print_measured(metrics, str(settings.onnx or run), verdict, whole)

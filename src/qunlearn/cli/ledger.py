@@ -30,11 +30,11 @@ def command(folder: Folder, days: Days = None, json: Json = False) -> None:
       qunlearn ledger runs --json --days 30
     """
     from qunlearn.evidence.ledger import ledger
-    from qunlearn.report.ledger import HEAD, came_back, ledger_rows, ledger_words, write_ledger
+    from qunlearn.report.ledger import HEAD, judged, ledger_rows, ledger_words, write_ledger
     from qunlearn.store.typed import untyped
 
     today = datetime.now(UTC).date()
-    entries = ledger(folder, today, came_back, days)
+    entries = ledger(folder, today, judged, days)
     overdue = [entry.reference for entry in entries if entry.overdue]
     if json:
         print_json({"folder": str(folder), "requests": [untyped(entry) for entry in entries]})

@@ -18,37 +18,59 @@ import typer
 
 from qunlearn import __version__
 from qunlearn.characters import plain
+from qunlearn.children import one_of_several
 from qunlearn.cli.output import say, say_error
 from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.importing import leave_working_folder
 
-COMMANDS = {
-    "train": "Train a low-bit network and save it in a run folder.",
-    "adopt": "Make a run from a model that was trained elsewhere.",
-    "forget": "Make a run's network forget samples, and save the new network.",
-    "compare": "Compare methods of forgetting with Retrain, over several seeds.",
-    "reproduce": "Make the paper's tables again, and print ours beside the paper's.",
-    "report": "Write a page that shows what a run or a comparison says.",
-    "methods": "List the methods of forgetting, with their settings.",
-    "explain": "Show where forgetting and retaining were in conflict.",
-    "evaluate": "Measure a run on every part of its split, and beside a retrained one.",
-    "audit": "Look further for what a run still remembers.",
-    "export": "Write a run's network as an ONNX file, and check that it computes the same.",
-    "predict": "Name what is in images, with an exported ONNX file.",
-    "erase": "Erase the samples that a run has forgotten from everything around it.",
-    "keys": "Make a key pair that signs records.",
-    "certify": "Write a signed record of what a run has forgotten, and of what was erased.",
-    "verify": "Check a signed record, and say what it proves and what it only claims.",
-    "ledger": "List every request to forget below a folder, when it is due, and how far it is.",
-    "check": "Check that a run is complete and unaltered, and name what is not.",
-    "describe": "Show a run's layers, bits, scales and size.",
-    "demo": "See it work on embedded data, in about a minute.",
+GROUPS = {
+    "See it work": {
+        "demo": "See a 4-bit network forget, and the measurements that show it, in under a minute.",
+    },
+    "A network on record": {
+        "init": "Write a commented settings file for your own data, from four answers.",
+        "train": "Train a low-bit network and save it in a run folder.",
+        "adopt": "Make a run from a model that was trained elsewhere.",
+    },
+    "Forget": {
+        "forget": "Make a run's network forget samples, and save the new network.",
+    },
+    "Show that it did": {
+        "evaluate": "Measure a run on every part of its split, and beside a retrained one.",
+        "compare": "Compare methods of forgetting with Retrain, over several seeds.",
+        "audit": "Look further for what a run still remembers.",
+        "report": "Write a page that shows what a run or a comparison says.",
+    },
+    "Ship it": {
+        "export": "Write a run's network as an ONNX file, and check that it computes the same.",
+        "predict": "Name what is in images, with an exported ONNX file.",
+    },
+    "Close the request": {
+        "erase": "Erase the samples that a run has forgotten from everything around it.",
+        "keys": "Make a key pair that signs records.",
+        "certify": "Write a signed record of what a run has forgotten, and of what was erased.",
+        "verify": "Check a signed record, and say what it proves and what it only claims.",
+        "ledger": "List every request to forget below a folder, when it is due, and how far it is.",
+    },
+    "Look things up": {
+        "methods": "List the methods of forgetting, with their settings.",
+        "explain": "Show where forgetting and retaining were in conflict.",
+        "describe": "Show a run's layers, bits, scales and size.",
+        "check": "Check that a run is complete and unaltered, and name what is not.",
+        "reproduce": "Make the paper's tables again, and print ours beside the paper's.",
+    },
 }
+"""The commands by what one wants, each with its summary; `--help` shows them in this order."""
+
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 
 BUG = (
     "This is a bug in qunlearn, not a mistake of yours. Please report it with the lines above and "
     "the command that you gave (CONTRIBUTING.md says where)."
 )
+
+COMPLETING = "_QUNLEARN_COMPLETE"
+"""The environment variable by which a shell asks what a line may go on with."""
 
 INTERRUPTED = 130
 """What typer makes of ctrl-C."""
@@ -68,8 +90,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def outcome(arguments: list[str]) -> int | None:
     """Run a command; its exit code, once what went wrong has been said."""
+    code: int | None
     try:
-        code: int | None = application(arguments)(arguments, standalone_mode=False)
+        code = _run(arguments)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
     except UserError as error:
@@ -97,6 +120,26 @@ def outcome(arguments: list[str]) -> int | None:
         else:
             code = _say_bug(error)
     return code
+
+
+def _run(arguments: list[str]) -> int | None:
+    """Run a command; of several processes that a launcher started, the first one does."""
+
+    def command() -> int | None:
+        code: int | None = application(arguments)(
+            arguments, prog_name="qunlearn", standalone_mode=False
+        )
+        return code
+
+    if not one_of_several(os.environ):
+        return command()
+    # Before torch is loaded, which prints traces of its own when a connection breaks.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from qunlearn.training.devices import follow_task
+    from qunlearn.training.group import together
+
+    with together(follow_task) as leads:
+        return command() if leads else 0
 
 
 @contextmanager
@@ -150,25 +193,39 @@ def application(arguments: list[str]) -> typer.Typer:
     """The application; only the module of the command that is called is loaded."""
     app = typer.Typer(
         help="Make a quantized network forget, show by measurement that it did, ship it.",
-        add_completion=False,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )
     app.callback(invoke_without_command=True)(_root)
-    called = next((word for word in arguments if not word.startswith("-")), None)
+    words = arguments
+    if COMPLETING in os.environ:
+        words = words_to_complete()
+    elif "--show-completion" in words or "--install-completion" in words:
+        words = []
+        if len(arguments) > 1:  # a word after these names a shell; else it is found out
+            os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
+    called = next((word for word in words if not word.startswith("-")), None)
     if called is not None and called not in COMMANDS:
         raise unknown("command", called, COMMANDS)
-    for name, summary in COMMANDS.items():
-        if name == called:
-            module = import_module(f"qunlearn.cli.{name}")
-            if hasattr(module, "app"):  # a command with commands of its own
-                app.add_typer(module.app, name=name)
+    for group, commands in GROUPS.items():
+        for name, summary in commands.items():
+            if name == called:
+                module = import_module(f"qunlearn.cli.{name}")
+                if hasattr(module, "app"):  # a command with commands of its own
+                    app.add_typer(module.app, name=name, rich_help_panel=group)
+                else:
+                    app.command(name, rich_help_panel=group)(module.command)
             else:
-                app.command(name)(module.command)
-        else:
-            app.command(name, help=summary)(lambda: None)
+                app.command(name, help=summary, rich_help_panel=group)(lambda: None)
     return app
+
+
+def words_to_complete() -> list[str]:
+    """What stands on the line that a shell asks to complete; it asks by environment variables."""
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    # Of the last word only the beginning may be there, and it need not be a command.
+    return [word for word in line.split()[1:] if word in COMMANDS]
 
 
 def _root(

@@ -13,7 +13,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from qunlearn.characters import UNSAFE, plain
-from qunlearn.parts import LOST, part_name
 
 if TYPE_CHECKING:
     from qunlearn.report.tables import TextTable
@@ -39,7 +38,7 @@ def say_error(sentence: object) -> None:
 def print_json(value: Mapping[str, object]) -> None:
     """Print one JSON document, in which unsafe characters are escaped."""
     text = json.dumps(value, indent=1, ensure_ascii=False, default=str)
-    say(UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text))
+    say(UNSAFE.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
 
 def print_table(
@@ -71,7 +70,7 @@ def _cell(text: str) -> str:
 
 
 def print_run(run: Run, json: bool, title: str, verdict: Verdict | None = None) -> None:
-    """Print what a run came to, and whether it forgot."""
+    """Print what a run came to: first whether it forgot, in words, then what was measured."""
     from qunlearn.runs.metrics import metrics_of
     from qunlearn.store.typed import untyped
 
@@ -81,34 +80,46 @@ def print_run(run: Run, json: bool, title: str, verdict: Verdict | None = None) 
         measured = {"metrics": metrics.to_json(), **judged, **untyped(run.info)}
         print_json({"run": str(run.path), **measured})
         return
+    print_measured(metrics, title, verdict)
+
+
+def print_measured(
+    metrics: RunMetrics,
+    title: str,
+    verdict: Verdict | None = None,
+    judged: RunMetrics | None = None,
+) -> None:
+    """Print a network's measurements; those of one that has forgotten after what they mean.
+
+    Args:
+        metrics: What was measured now.
+        title: Of what.
+        verdict: Whether it forgot.
+        judged: What the verdict rests on, if that is more than was measured now.
+    """
+    if verdict is not None:
+        print_verdict(judged or metrics, verdict)
+        say("\nFor engineers")
     print_figures(metrics, title)
     if verdict is not None:
-        print_verdict(verdict)
+        for line in (*verdict.reasons, *verdict.cautions):
+            say(line)
 
 
-def print_verdict(verdict: Verdict) -> None:
-    """Print whether the model forgot, what that rests on, and how far it can be trusted."""
-    say(f"Did the model forget? {verdict.answer}")
-    for line in (*verdict.reasons, *verdict.cautions):
-        say(line)
+def print_verdict(metrics: RunMetrics, verdict: Verdict) -> None:
+    """Print whether the model forgot, whether it stayed good, and how sure that is."""
+    from qunlearn.report.summary import run_answers
+
+    for answer in run_answers(metrics, verdict):
+        say(f"{answer.question} {answer.words}")
 
 
 def print_figures(metrics: RunMetrics, title: str = "") -> None:
     """Print what was measured: part by part, and the four figures of the field if there are any."""
+    from qunlearn.report.scores import parts_table
     from qunlearn.report.words import findings_words
 
-    before = {} if metrics.before is None else metrics.before.parts
-    compared = metrics.reference is not None
-    head = ["part", "accuracy", *(["before"] if before else []), "confidence", "entropy"]
-    head += ["as Retrain", "divergence"] if compared else []
-    rows = []
-    for name, part in metrics.parts.items():
-        row = [part_name(name), f"{part.accuracy:.2f} %"]
-        row += [f"{before[name].accuracy:.2f} %"] if before else []
-        row += [f"{part.confidence:.3f}", f"{part.entropy:.3f}"]
-        row += [f"{part.agreement:.2f} %", f"{part.divergence:.4f}"] if compared else []
-        rows.append([*row, f"{part.samples:,}"])
-    print_table([*head, "samples"], rows, title)
+    print_text_table(parts_table(metrics, title))
     if metrics.complete:
         print_scores(metrics)
     for words in findings_words(metrics):
@@ -117,37 +128,8 @@ def print_figures(metrics: RunMetrics, title: str = "") -> None:
 
 def print_scores(metrics: RunMetrics) -> None:
     """Print FA, RA, TA and MIA beside what they were before, and Retrain's."""
-    from qunlearn.metrics.gap import SCORES
-    from qunlearn.metrics.membership import REPORTED, least_accuracy, weakest_attack
+    from qunlearn.report.scores import scores_notes, scores_table
 
-    before, retrain = metrics.before, metrics.reference
-    models = {"this model": metrics, "before": before, "Retrain": retrain}
-    figures = {name: model.figures for name, model in models.items() if model is not None}
-    if retrain is not None:
-        figures["gap"] = metrics.gaps
-    rows = [[name, *(f"{each[score]:.2f}" for score in SCORES)] for name, each in figures.items()]
-    head = ["", *SCORES]
-    if retrain is not None:
-        rows = [[*rows[0], f"{metrics.AG:.2f}"], *([*row, ""] for row in rows[1:])]
-        head.append("AG")
-    print_table(head, rows)
-    others = [f"{name} {value:.2f}" for name, value in metrics.attacks.items() if name != REPORTED]
-    say(f"MIA with other attack features: {', '.join(others)}.")
-    accuracy = weakest_attack(m.attack_accuracy for m in (metrics, retrain) if m is not None)
-    needed = least_accuracy(min(metrics.parts[part].samples for part in ("retain", "test")))
-    if accuracy is not None and accuracy < needed:
-        say(
-            f"The membership attack is no better than guessing: its accuracy is {accuracy:.1f} %, "
-            f"and {needed:.1f} % are needed to beat chance. Ignore MIA, and its part of AG, here."
-        )
-    if retrain is not None and retrain.RA < metrics.RA - LOST:
-        say(
-            f"Retrain is right on {retrain.RA:.1f} % of the samples it was trained on, this model "
-            f"on {metrics.RA:.1f} %: it has not learned as much, and is no fair reference; retrain "
-            "it as the network was trained."
-        )
-    if before is not None and metrics.RA < before.RA - LOST:
-        say(
-            f"The accuracy on what is retained fell from {before.RA:.1f} % to {metrics.RA:.1f} %: "
-            "the network is damaged; take a gentler setting."
-        )
+    print_text_table(scores_table(metrics))
+    for note in scores_notes(metrics):
+        say(note)

@@ -15,7 +15,7 @@ import typer
 from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.store import toml
 from qunlearn.store.files import read
-from qunlearn.training.config import Config
+from qunlearn.training.config import ComputeConfig, Config
 
 C = TypeVar("C", bound=Config)
 
@@ -62,9 +62,12 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
             # A flag that was given wins over the file, which wins over the default.
             both = kind.joined(written, _set(given))
             _refuse_code_in(file, {k: v for k, v in written.items() if not given.get(k)})
+            _refuse_places_in(file, {k: v for k, v in written.items() if not given.get(k)})
             values = {k: v for k, v in both.items() if k in kind.model_fields}
             others = {p.name: given[p.name] or written.get(p.name, p.default) for p in own}
             settings = kind.parse(values)
+            if isinstance(settings, ComputeConfig):
+                settings = _on_nodes(settings)
             if "out" in others:
                 out = others["out"] or getattr(settings, "usual_out", None)
                 if not out:
@@ -93,6 +96,12 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
     return decorate
 
 
+def _on_nodes(settings: Any) -> Any:
+    from qunlearn.training.devices import on_nodes  # which takes a second to load
+
+    return on_nodes(settings)
+
+
 def interrupted(given: Mapping[str, object], kind: type[Config]) -> Path | None:
     """The settings of the run to resume; None if it must be begun with those given."""
     if not given["out"]:
@@ -118,6 +127,16 @@ def _refuse_code_in(file: Path | None, written: Mapping[str, object]) -> None:
             raise UserError(
                 f"The file {str(file)!r} asks to run code of your own, {name} = {written[name]!r}; "
                 f"to allow it, say so with --{name} {written[name]}."
+            )
+
+
+def _refuse_places_in(file: Path | None, written: Mapping[str, object]) -> None:
+    """A file never decides who is connected to: whoever answers there can run code here."""
+    for name in ("executor", "address"):
+        if name in written:
+            raise UserError(
+                f"The file {str(file)!r} asks to make cells elsewhere, {name} = "
+                f"{written[name]!r}; to allow it, say so with --{name} {written[name]}."
             )
 
 

@@ -42,16 +42,16 @@ def command(
       qunlearn verify forgetting.intoto.json model.onnx --proof proof-1.json
     """
     from qunlearn.evidence.verify import verify
-    from qunlearn.report.record import verification_words
+    from qunlearn.report.verification import verification_words
     from qunlearn.store.typed import untyped
 
-    found = verify(record, files or (), public_key=public_key, proof=proof)
+    result = verify(record, files or (), public_key=public_key, proof=proof)
     if json:
-        checks = [untyped(check) for check in found.checks]
-        said = found.record.statement
-        print_json({"valid": found.valid, "checks": checks, "statement": untyped(said)})
+        checks = [untyped(check) for check in result.checks]
+        statement = untyped(result.record.statement)
+        print_json({"valid": result.valid, "checks": checks, "statement": statement})
     else:
-        for line in verification_words(found):
+        for line in verification_words(result):
             say(line)
-    if not found.valid:
+    if not result.valid:
         raise Failure(f"{str(record)!r} does not verify.")

@@ -6,8 +6,9 @@ from qunlearn.data.ids import read_ids
 from qunlearn.data.load import load_dataset
 from qunlearn.data.loader import Batch, Loader
 from qunlearn.data.manifest import Request
+from qunlearn.data.parts import Outcome
 from qunlearn.data.sources import sources
-from qunlearn.data.split import Outcome, Split
+from qunlearn.data.split import Split
 
 __all__ = [
     "Augmentation",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ import torch
 from torch import Tensor
 
 from qunlearn.data.dataset import Augmentation, ImageData
-from qunlearn.data.samples import BLOCK, LAYOUTS, read_samples
+from qunlearn.data.memory import physical_memory
+from qunlearn.data.samples import BLOCK, LAYOUTS
+from qunlearn.data.stream import Stream, mapped_images
 from qunlearn.errors import UserError, unknown
+from qunlearn.store.cache import default_cache_dir
 
 
 def Data(
@@ -30,6 +34,8 @@ def Data(
     layout: str | None = None,
     classes: Sequence[str] | None = None,
     name: str | None = None,
+    memory_budget: int | None = None,
+    cache_dir: Path | str | None = None,
 ) -> ImageData:
     """Make an `ImageData` from arrays, tensors, lists or torch Datasets.
 
@@ -54,7 +60,10 @@ def Data(
         layout: Axis order of the images: NHW, NHWC or NCHW; required if the shape is ambiguous. By
             default the axis of length 1, 3 or 4, first or last, has the channels.
         classes: Class names; by default those of the torch Dataset, or the numbers.
-        name: Name of the data set.
+        name: Name of the data set, and of its copy in the cache.
+        memory_budget: Bytes of images up to which they are held in memory, by default half of the
+            machine's. Larger sets are copied to the cache once, and mapped from there.
+        cache_dir: The cache folder; by default `qunlearn` in the user's.
 
     >>> import numpy as np
     >>> images = np.zeros((10, 32, 32, 3), dtype=np.uint8)
@@ -69,24 +78,31 @@ def Data(
     """
     if layout is not None and layout not in LAYOUTS:
         raise UserError(f"The layout {layout!r} is unknown; choose NHW, NHWC or NCHW.")
-    images, labels = read_samples(train, layout, "the training part")
-    count = len(images)
+    streams = [Stream(train, layout, "the training part")]
+    count = streams[0].shape[0]
     parts = [_Part("train", count, ids, metadata)]
-    moments = _normalisation(images, mean, std)
     if test is not None:
-        test_images, test_labels = read_samples(test, layout, "the test part")
-        if test_images.shape[1:] != images.shape[1:] or test_images.dtype != images.dtype:
+        streams.append(Stream(test, layout, "the test part"))
+        if streams[0].shape[1:] != streams[1].shape[1:] or streams[0].dtype != streams[1].dtype:
             raise UserError(
-                f"Training images are {_kind(images)} and test images {_kind(test_images)}; "
+                f"Training images are {_kind(streams[0])} and test images {_kind(streams[1])}; "
                 "convert them to one shape and type."
             )
-        images, labels = torch.cat([images, test_images]), torch.cat([labels, test_labels])
-        parts.append(_Part("test", len(test_images), test_ids, test_metadata))
+        parts.append(_Part("test", streams[1].shape[0], test_ids, test_metadata))
     elif test_ids is not None or test_metadata is not None:
         argument = "test_ids" if test_ids is not None else "test_metadata"
         raise UserError(f"{argument}= needs a test part; add test=(images, labels).")
+    name = name or ("arrays" if isinstance(train, (tuple, list)) else type(train).__name__)
+    if sum(stream.nbytes for stream in streams) <= _budget(memory_budget):
+        wholes = [stream.whole() for stream in streams]
+        images = torch.cat(wholes) if len(wholes) > 1 else wholes[0]
+    else:
+        folder = default_cache_dir() if cache_dir is None else Path(cache_dir)
+        images = mapped_images(streams, name, folder)
+    labels = torch.from_numpy(np.concatenate([stream.labels for stream in streams]))
+    moments = _normalisation(images[:count], mean, std)
     return ImageData(
-        name=name or ("arrays" if isinstance(train, (tuple, list)) else type(train).__name__),
+        name=name,
         images=images,
         labels=labels,
         ids=tuple(entry for part in parts for entry in part.names()),
@@ -242,5 +258,10 @@ def _moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(mean.tolist()), tuple(std.tolist())
 
 
-def _kind(images: Tensor) -> str:
-    return f"{'×'.join(map(str, images.shape[1:]))} of {images.dtype}"
+def _kind(part: Stream) -> str:
+    return f"{'×'.join(map(str, part.shape[1:]))} of {part.dtype}"
+
+
+def _budget(given: int | None) -> float:
+    memory = physical_memory()
+    return given if given is not None else math.inf if memory is None else memory / 2

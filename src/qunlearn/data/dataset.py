@@ -15,6 +15,7 @@ from torch import Tensor
 
 from qunlearn.characters import check_names
 from qunlearn.data.draw import shuffled
+from qunlearn.data.mapped import MappedFile, file_of
 from qunlearn.data.metadata import read_metadata
 from qunlearn.errors import UserError, others
 
@@ -116,6 +117,15 @@ class ImageData:
             raise UserError(f"The class name {twice!r} occurs twice; names are unique.")
         if count and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < self.num_classes:
             raise UserError(f"The labels must lie in 0..{self.num_classes - 1}.")
+
+    def __getstate__(self) -> dict[str, object]:
+        """Mapped images are sent to other processes as the name of their file."""
+        file = file_of(self.images)
+        return vars(self) if file is None else {**vars(self), "images": file}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        file = state["images"]
+        vars(self).update(state | ({"images": file.open()} if isinstance(file, MappedFile) else {}))
 
     def __repr__(self) -> str:
         shape, tests = "×".join(map(str, self.images.shape[1:])), int(self.is_test.sum())

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qunlearn.data.dataset import ImageData
+from qunlearn.data.mapped import made_by
 from qunlearn.data.sources import SourceOptions, sources
 from qunlearn.data.sources.registry import GIB
 from qunlearn.errors import UserError, unknown
@@ -49,7 +50,7 @@ def load_dataset(
     """
     if image_size is not None and (name_or_path in sources and name_or_path != "folder"):
         raise UserError(f"{name_or_path!r} has images of one size; --image-size is for folders.")
-    name, place = _locate(str(name_or_path), None if data_dir is None else Path(data_dir))
+    name, place = find_source(str(name_or_path), None if data_dir is None else Path(data_dir))
     options = SourceOptions(
         data_dir=place,
         cache_dir=default_cache_dir() if cache_dir is None else Path(cache_dir),
@@ -61,6 +62,7 @@ def load_dataset(
         progress=progress,
     )
     data = sources[name](options)
+    made_by(data.images, name, replace(options, progress=None, download=False))
     if metadata is not None:
         data = data.join(metadata)
     if subset not in (None, int((~data.is_test).sum())):  # the source did not apply it
@@ -71,7 +73,7 @@ def load_dataset(
     return replace(data, source={k: v for k, v in arguments.items() if v is not None})
 
 
-def _locate(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
+def find_source(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
     """The name of the source, and the path of its data."""
     if name in sources:
         return name, data_dir

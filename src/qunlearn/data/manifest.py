@@ -15,8 +15,8 @@ from torch import Tensor
 from qunlearn.data.dataset import ImageData, first_repeated
 from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.errors import UserError
+from qunlearn.store.layout import KEY
 from qunlearn.store.limits import parse_json
-from qunlearn.store.run import KEY
 
 OLDEST, RETIRED, NEWEST = 1, 2, 3
 """The supported formats. Format 2 adds retired samples, format 3 keyed hashes. The oldest one
@@ -152,7 +152,7 @@ def parse(text: str) -> Manifest:
     _check(len(retired) == len(set(retired)), "a sample is retired twice")
     keyed = value.get("keyed", "")
     _check(isinstance(keyed, str), "'keyed' is not a name")
-    found = Manifest(
+    manifest = Manifest(
         dataset=value["dataset"],
         seed=value["seed"],
         classes=classes,
@@ -164,8 +164,8 @@ def parse(text: str) -> Manifest:
         requests=requests,
         keyed=keyed,
     )
-    _check(version == found.format, f"its content does not match format {version}")
-    return found
+    _check(version == manifest.format, f"its content does not match format {version}")
+    return manifest
 
 
 def align(manifest: Manifest, data: ImageData) -> ImageData:

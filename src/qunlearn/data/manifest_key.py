@@ -16,9 +16,9 @@ from pathlib import Path
 from qunlearn.errors import UserError
 from qunlearn.store.files import json_text, read_object
 from qunlearn.store.keyring import replace_secret, shared_secret
+from qunlearn.store.layout import KEY
 from qunlearn.store.limits import parse_json
 from qunlearn.store.place import FILE, kind_of
-from qunlearn.store.run import KEY
 from qunlearn.store.secret import write_secret
 from qunlearn.store.typed import typed, untyped
 

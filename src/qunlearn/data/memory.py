@@ -11,6 +11,14 @@ SUSPICIOUS = 1 << 30  # minimum unpacked bytes at which the growth is checked
 GROWTH = 200  # maximum ratio of unpacked to packed size of real images
 
 
+def physical_memory() -> int | None:
+    """Bytes of physical memory; None if the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # unknown on some systems
+        return None
+
+
 def check_memory(needed: int, what: str, remedy: str) -> None:
     """Raise if data cannot fit into physical memory.
 
@@ -19,11 +27,8 @@ def check_memory(needed: int, what: str, remedy: str) -> None:
         what: What needs them, as the subject of the message.
         remedy: What to do instead.
     """
-    try:
-        present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # unknown on some systems
-        return
-    if needed > present:
+    present = physical_memory()
+    if present is not None and needed > present:
         raise UserError(
             f"{what} would take {needed:,} bytes of memory and the machine has {present:,}; "
             f"{remedy}."

@@ -178,18 +178,22 @@ class _Parser:
             if match is None or match.lastgroup is None:
                 rest = self.text[at:].lstrip()
                 hint = "; equality is written ==" if rest.startswith("=") else ""
-                raise UserError(f"The rule {self.text!r} cannot be read at {rest[:20]!r}{hint}.")
+                # The rule itself may name a person, and messages end up in logs.
+                place = len(self.text) - len(rest) + 1
+                raise UserError(f"The rule cannot be read at position {place}{hint}.")
             tokens.append((match[match.lastgroup], match.lastgroup, match.start(match.lastgroup)))
             at = match.end()
         return tokens
 
     def _wrong(self, expected: str) -> UserError:
         token = self._peek()
-        actual = "the rule ends" if token is None else f"there is {token[0]!r}"
+        actual = "the rule ends" if token is None else "something else stands there"
+        if token is not None and (token[1] == "sign" or token[0] in _RESERVED):
+            actual = f"there is {token[0]!r}"
         place = len(self.text) if token is None else token[2]
         return UserError(
-            f"The rule {self.text!r} cannot be read: at position {place + 1}, {expected} is "
-            f"expected but {actual}; an example is: user == 42 and camera in [front, rear]."
+            f"The rule cannot be read: at position {place + 1}, {expected} is expected but "
+            f"{actual}; an example is: user == 42 and camera in [front, rear]."
         )
 
 

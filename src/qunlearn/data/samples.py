@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from qunlearn.data.memory import check_memory
 from qunlearn.errors import UserError
 
 Array = NDArray[Any]
@@ -24,38 +23,27 @@ BLOCK = 256
 """Number of images processed at a time: as float64 they take eight times their bytes."""
 
 
-def read_samples(dataset: Any, layout: str | None, what: str) -> tuple[Tensor, Tensor]:
-    """Images as N×C×H×W of uint8 or float32, and labels; invalid data is a `UserError`."""
-    if isinstance(dataset, tuple):
-        if len(dataset) != 2:
-            raise UserError(
-                f"A tuple of length {len(dataset)} was given for {what}; give (images, labels)."
-            )
-        images, labels = (_array(part, what) for part in dataset)
-    elif isinstance(dataset, IterableDataset) or not (
+def check_pair(dataset: tuple[Any, ...], what: str) -> tuple[Array, Array]:
+    """Images and labels of a pair, as arrays; those that are mapped from disk stay so."""
+    if len(dataset) != 2:
+        raise UserError(
+            f"A tuple of length {len(dataset)} was given for {what}; give (images, labels)."
+        )
+    images, labels = (_array(part, what) for part in dataset)
+    check_labels(labels, what, len(images))
+    return images, labels
+
+
+def check_repeatable(dataset: Any, what: str) -> Array:
+    """The first image of a torch Dataset, which must be the same each time it is read."""
+    if isinstance(dataset, IterableDataset) or not (
         hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
     ):
         raise UserError(
             f"An object of type {type(dataset).__name__} was given for {what}, which has no "
             "length or no random access; give a map-style torch Dataset or (images, labels)."
         )
-    else:
-        images, labels = _collect(dataset, what)
-    labels = _check_labels(labels, what)
-    if len(images) != len(labels):
-        raise UserError(
-            f"There are {len(images)} images but {len(labels)} labels in {what}; give as many."
-        )
-    if not len(images):
-        raise UserError(f"There are no samples in {what}.")
-    pixels = check_pixels(channels_first(images, layout), what)
-    return pixels, torch.from_numpy(labels.astype(np.int64))
-
-
-def _collect(dataset: Any, what: str) -> tuple[Array, Array]:
-    """All samples of a torch data set, as one array of images and one of labels."""
-    count = len(dataset)
-    if not count:
+    if not len(dataset):
         raise UserError(f"There are no samples in {what}.")
     first, again = _sample(dataset, 0, what)[0], _sample(dataset, 0, what)[0]
     if first.shape != again.shape or not np.array_equal(
@@ -65,20 +53,18 @@ def _collect(dataset: Any, what: str) -> tuple[Array, Array]:
             f"Sample 0 of {what} differs each time it is read; remove random augmentation from the "
             "data set's transform (the loader augments)."
         )
-    remedy = "store the images as a folder of files, which is mapped from disk"
-    check_memory(count * first.nbytes, f"{what.capitalize()} of {count} samples", remedy)
-    images = np.empty((count, *first.shape), dtype=first.dtype)
-    labels = []
-    for position in range(count):
-        image, label = _sample(dataset, position, what)
-        if image.shape != first.shape or image.dtype != first.dtype:
-            raise UserError(
-                f"Sample {position} of {what} is {image.shape} of {image.dtype}, sample 0 is "
-                f"{first.shape} of {first.dtype}; convert them to one shape and type."
-            )
-        images[position] = image
-        labels.append(label)
-    return images, np.asarray(labels)
+    return first
+
+
+def read_sample(dataset: Any, position: int, what: str, first: Array) -> tuple[Array, Any]:
+    """Image and label of a sample; the image must be of the shape and type of the `first`."""
+    image, label = _sample(dataset, position, what)
+    if image.shape != first.shape or image.dtype != first.dtype:
+        raise UserError(
+            f"Sample {position} of {what} is {image.shape} of {image.dtype}, sample 0 is "
+            f"{first.shape} of {first.dtype}; convert them to one shape and type."
+        )
+    return image, label
 
 
 def _sample(dataset: Any, position: int, what: str) -> tuple[Array, Any]:
@@ -125,14 +111,17 @@ def _array(value: Any, what: str) -> Array:
 
 def channels_first(images: Array, layout: str | None) -> Array:
     """A view of images as N×C×H×W; the layout is inferred from the shape if it is None."""
-    shape = images.shape
-    if layout is None:
-        layout = _guess(shape)
+    layout, shape = layout_of(images.shape, layout), images.shape
     if len(shape) != LAYOUTS[layout] or 0 in shape[1:]:
         raise UserError(f"Images of shape {shape} are not laid out as {layout}.")
     if layout == "NHW":
         return images[:, None]
     return images.transpose(0, 3, 1, 2) if layout == "NHWC" else images
+
+
+def layout_of(shape: tuple[int, ...], layout: str | None) -> str:
+    """The layout of images: the one that is named, or the one that their shape suggests."""
+    return _guess(shape) if layout is None else layout
 
 
 def _guess(shape: tuple[int, ...]) -> str:
@@ -178,7 +167,8 @@ def check_pixels(images: Array, what: str, numbers: Sequence[int] | None = None)
         return torch.from_numpy(np.ascontiguousarray(images))
 
 
-def _check_labels(labels: Array, what: str) -> Array:
+def check_labels(labels: Array, what: str, images: int) -> Array:
+    """One class number for each image, as int64."""
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or (len(labels) and labels.dtype.kind not in "ui"):
@@ -193,4 +183,10 @@ def _check_labels(labels: Array, what: str) -> Array:
             f"The label {labels[position]} of sample {position} of {what} is out of range; number "
             "the classes from 0."
         )
-    return labels
+    if images != len(labels):
+        raise UserError(
+            f"There are {images} images but {len(labels)} labels in {what}; give as many."
+        )
+    if not images:
+        raise UserError(f"There are no samples in {what}.")
+    return labels.astype(np.int64)

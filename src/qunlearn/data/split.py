@@ -1,62 +1,38 @@
-"""`Split`: the parts of a data set, and the requests to forget."""
+"""`Split`: dividing a data set, asking to forget samples of it, and the manifest of both."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from qunlearn.data import manifest
 from qunlearn.data.arrays import as_image_data
 from qunlearn.data.choose import (
-    FORGOTTEN,
-    RETIRED,
-    USABLE,
     check_share,
     class_number,
-    draw_held_out,
     matching,
-    resolve,
     sort_out,
     unusable,
 )
-from qunlearn.data.dataset import ImageData
+from qunlearn.data.divide import divide
 from qunlearn.data.draw import shuffled
 from qunlearn.data.manifest import Request
 from qunlearn.data.manifest_key import ManifestKey
+from qunlearn.data.parts import SKIPPED, Parts
 from qunlearn.errors import UserError
-
-SKIPPED = "skipped"
-"""Key in the detail of a request: the number of skipped ids, by what is wrong with them."""
 
 DataLike = Any  # an ImageData, a torch Dataset, or a pair of arrays: see as_image_data
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a request.
-
-    Attributes:
-        forgotten: Number of samples to forget.
-        retired: Number of samples retired from the held-out and the test part.
-        skipped: Number of skipped ids, by what is wrong with them.
-    """
-
-    forgotten: int
-    retired: Mapping[str, int]
-    skipped: Mapping[str, int]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Split:
+class Split(Parts):
     """The parts of a data set, with every request to forget so far.
 
     Create one with `make` (nothing to forget), or with a first request by `random`, `of_class`,
@@ -64,17 +40,6 @@ class Split:
     ascending indices into `data`. A request by ids or by a rule covers all of a person's samples:
     training samples are forgotten; held-out and test samples are retired, that is, removed from
     their part. Both may then be erased from the data; erased samples have no index.
-
-    Attributes:
-        data: The data set.
-        seed: The seed that the held-out part was drawn with.
-        requests: The requests to forget, in order.
-        train: All samples that the original model was trained on.
-        held_out: Samples never trained on, as examples of unseen data.
-        test: The official test part.
-        erased: Fingerprints of forgotten samples that are no longer in `data`, by id.
-        retired: Fingerprints of retired samples, by part and id.
-        key: The key of the fingerprints; without one, whoever has a picture can look for its hash.
 
     >>> from qunlearn.data import load_dataset
     >>> split = Split.random(load_dataset("digits"), fraction=0.1, seed=0)
@@ -84,20 +49,6 @@ class Split:
     >>> list(split.parts())
     ['retain', 'forget', 'forget_1', 'held_out', 'test']
     """
-
-    data: ImageData
-    seed: int
-    requests: tuple[Request, ...]
-    train: Tensor
-    held_out: Tensor
-    test: Tensor
-    erased: Mapping[str, str] = field(default_factory=dict)
-    retired: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    key: ManifestKey | None = None
-
-    def __repr__(self) -> str:
-        parts = ", ".join(f"{name} {len(index):,}" for name, index in self.parts().items())
-        return f"Split({self.data.name}: {parts})"
 
     @classmethod
     def make(
@@ -125,31 +76,7 @@ class Split:
         (1078, 269, 450)
         """
         data = as_image_data(dataset)
-        part = torch.where(data.is_test, _TEST, _TRAIN)
-        if isinstance(held_out, (int, float, np.floating)):
-            if trained_on is not None:
-                raise UserError(
-                    "The held-out samples of a model trained elsewhere cannot be drawn at random: "
-                    "with trained_on=, give held_out= the ids of samples that it never saw "
-                    "(--held-out FILE)."
-                )
-            unseen = draw_held_out(data, float(held_out), seed)
-        else:
-            unseen = resolve(data, held_out, "held_out")
-        if trained_on is not None:
-            seen = resolve(data, trained_on, "trained_on")
-            part[part == _TRAIN] = _NONE
-            part[seen] = _TRAIN
-            both = unseen[part[unseen] == _TRAIN]
-            if len(both):
-                raise UserError(
-                    f"The sample {data.ids[int(both[0])]!r} is listed both as trained on and as "
-                    "held out; remove it from one of the two lists."
-                )
-        part[unseen] = _HELD_OUT
-        train, held, test = ((part == p).nonzero().flatten() for p in (_TRAIN, _HELD_OUT, _TEST))
-        if not len(train):
-            raise UserError(f"No training sample of {data.name} is left; hold out fewer.")
+        train, held, test = divide(data, held_out, trained_on, seed)
         return cls(data, seed, (), train, held, test)
 
     @classmethod
@@ -264,94 +191,6 @@ class Split:
         rows = self.data.index_of((*request.ids, *request.retired))
         return self._with_request(request.kind, request.detail, rows)
 
-    @property
-    def last(self) -> Request | None:
-        """The last request with samples to forget; other requests only retire samples."""
-        return next((request for request in reversed(self.requests) if request.ids), None)
-
-    @property
-    def forget(self) -> Tensor:
-        """The samples to forget in the last request that has any."""
-        if self.last is None:
-            raise UserError(
-                "The split has no request to forget; add one, such as with Split.forget_random()."
-            )
-        return self._rows(self.last)
-
-    @property
-    def earlier(self) -> tuple[Tensor, ...]:
-        """The samples to forget in each earlier request."""
-        before = itertools.takewhile(lambda request: request is not self.last, self.requests)
-        return tuple(self._rows(request) for request in before)
-
-    @cached_property
-    def forgotten(self) -> Tensor:
-        """The samples to forget in all requests together."""
-        rows = [self._rows(request) for request in self.requests]
-        return torch.cat(rows).sort().values if rows else torch.empty(0, dtype=torch.int64)
-
-    @cached_property
-    def retain(self) -> Tensor:
-        """The training samples that are not forgotten."""
-        return self.train[~torch.isin(self.train, self.forgotten)]
-
-    @property
-    def whole_classes(self) -> bool:
-        """Whether the last request is class-wise: nothing is retained of the classes it forgets."""
-        if not len(self.forget):  # erased: only the kind of the request is known
-            return self.last is not None and self.last.kind == "class"
-        labels = self.data.labels
-        return not bool(torch.isin(labels[self.forget], labels[self.retain]).any())
-
-    def parts(self) -> dict[str, Tensor]:
-        """The parts by name, disjoint from each other.
-
-        With nothing to forget: train, held_out, test. Otherwise retain, forget (the last request),
-        forget_1 and so on (the earlier ones), held_out, test.
-        """
-        rest = {"held_out": self.held_out, "test": self.test}
-        if self.last is None:
-            return {"train": self.train, **rest}
-        before = {f"forget_{number}": rows for number, rows in enumerate(self.earlier, 1)}
-        return {"retain": self.retain, "forget": self.forget, **before, **rest}
-
-    def measured(self) -> dict[str, Tensor]:
-        """The parts that a model is evaluated on: those of `parts` that have samples.
-
-        A class of which nothing is retained leaves the held-out and the test part, because a model
-        that forgot it must fail there. Its test samples form a separate part, `test_forgotten`.
-        """
-        parts = self.parts()
-        labels = self.data.labels
-        known = labels[self.retain]
-        held_out, test = (torch.isin(labels[rows], known) for rows in (self.held_out, self.test))
-        parts |= {"held_out": self.held_out[held_out], "test": self.test[test]}
-        if self.last is not None:
-            parts["test_forgotten"] = self.test[~test]
-        return {name: rows for name, rows in parts.items() if len(rows)}
-
-    def duplicates(self) -> dict[str, str]:
-        """Forget samples that are also retained under another id: forget id to retained id.
-
-        Duplicates have equal fingerprints: all pixels and the label. A model still knows them.
-        """
-        retain = zip(self.data.hashes(self.retain), self.retain.tolist(), strict=True)
-        retained = {value: self.data.ids[row] for value, row in retain}
-        forget = zip(self.forget.tolist(), self.data.hashes(self.forget), strict=True)
-        return {self.data.ids[row]: retained[value] for row, value in forget if value in retained}
-
-    def outcome(self) -> Outcome | None:
-        """The outcome of the last request; None if it neither retired nor skipped samples."""
-        request = self.requests[-1]
-        skipped = request.detail.get(SKIPPED, {})
-        if not skipped and not request.retired:
-            return None
-        retired = {
-            part: sum(name in fingerprints for name in request.retired)
-            for part, fingerprints in self.retired.items()
-        }
-        return Outcome(len(request.ids), retired, dict(skipped))
-
     def to_json(self) -> str:
         """The manifest as JSON: ids and fingerprints of every part, and the requests."""
         return manifest.dump(
@@ -461,21 +300,3 @@ class Split:
             test=left["test"],
             retired=retired,
         )
-
-    def _states(self) -> dict[str, str]:
-        """The state of each sample, by id: usable, forgotten or retired."""
-        states = {name: FORGOTTEN for request in self.requests for name in request.ids}
-        states |= {name: RETIRED for request in self.requests for name in request.retired}
-        used = torch.cat([self.retain, self.held_out, self.test]).tolist()
-        return states | {self.data.ids[row]: USABLE for row in used}
-
-    def _rows(self, request: Request) -> Tensor:
-        return self.data.index_of(n for n in request.ids if n not in self.erased).sort().values
-
-    def _fingerprints(self, rows: Tensor) -> dict[str, str]:
-        names = (self.data.ids[row] for row in rows.tolist())
-        marks = zip(names, self.data.hashes(rows), strict=True)
-        return {name: manifest.sealed(self.key, name, mark) for name, mark in marks}
-
-
-_NONE, _TRAIN, _HELD_OUT, _TEST = 0, 1, 2, 3

@@ -13,32 +13,35 @@ from typing import Literal
 from qunlearn.data import manifest
 from qunlearn.dates import utc
 from qunlearn.errors import UserError
-from qunlearn.evidence.commitment import commitment_of
+from qunlearn.evidence.commitment import (
+    commitment_of,
+    proofs_for,
+    save_commitment,
+    write_proofs,
+)
 from qunlearn.evidence.keys import SigningKey, read_signer
-from qunlearn.evidence.record import (
-    PAGE,
-    RECORD,
+from qunlearn.evidence.merkle import Commitment
+from qunlearn.evidence.record import PAGE, RECORD, Record, read_record, sign
+from qunlearn.evidence.statement import (
     Committed,
     Digest,
     Erased,
     Predicate,
     Previous,
-    Record,
     Request,
     Signer,
     Statement,
     Subject,
     Test,
-    read_record,
-    sign,
 )
 from qunlearn.runs.lines import RequestLine
 from qunlearn.runs.provenance import asked_of, lines_of
 from qunlearn.store.files import sha256, write_bytes, write_text
+from qunlearn.store.layout import AUDIT, CONFIG, METRICS, MODEL, RECORDS
 from qunlearn.store.lock import locked
 from qunlearn.store.place import named
 from qunlearn.store.records import archive
-from qunlearn.store.run import AUDIT, CONFIG, METRICS, MODEL, RECORDS, Run
+from qunlearn.store.run import Run
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,24 @@ class Findings:
     erased: Erased | None = None
 
 
+@dataclass(frozen=True)
+class Certified:
+    """What `certify` wrote: the record as it was read back, and the proof of each id asked for."""
+
+    record: Record
+    proofs: Mapping[str, Path]
+
+
 def certify(
     run: Run,
     key: Path,
     findings: Findings,
-    page: Callable[[Predicate], str],
+    page: Callable[[Predicate, Sequence[Subject]], str],
+    *,
     onnx: Sequence[Path] = (),
-) -> Record:
-    """Write the signed record of a run, and its page; returns the record as it was read back.
+    proof_for: Sequence[str] = (),
+) -> Certified:
+    """Write the signed record of a run, its page, and proofs; nothing if anything is wrong.
 
     Args:
         run: A run that has forgotten.
@@ -71,6 +84,7 @@ def certify(
         findings: What was measured.
         page: Makes the printable page.
         onnx: Exported files that the record is to cover, beside those in the folder.
+        proof_for: Ids whose requesters are to get a proof.
     """
     if run.info.method is None and not manifest.parse(run.split).requests:
         raise UserError(
@@ -80,20 +94,26 @@ def certify(
     signing = read_signer(key)
     run.check_model()
     with named(run.path), locked(run.path):
-        before = newest(run.path.parent)
-        predicate = _predicate(run, findings, signing, before)
-        text = page(predicate)
-        subjects = [*_subjects(run, onnx), _subject(PAGE, text.encode())]
+        commitment = commitment_of(run)
+        proofs = proofs_for(run, commitment, proof_for)
+        predicate = _predicate(run, findings, commitment, signing, newest(run.path.parent))
+        subjects = _subjects(run, onnx)
+        text = page(predicate, subjects)
+        subjects.append(Subject(PAGE, Digest(hashlib.sha256(text.encode()).hexdigest())))
         envelope = sign(Statement(tuple(subjects), predicate), signing.signer)
+        save_commitment(run, commitment)
+        written = write_proofs(run, proofs)
         old = run.path / RECORD
         if old.is_file():
             archive(run.path, (RECORD, PAGE), RECORDS, sha256(old)[:16])
         write_text(run.path / PAGE, text)
         write_bytes(run.path / RECORD, envelope.text().encode())  # last: with it, all is there
-    return read_record(run.path / RECORD)
+    return Certified(read_record(run.path / RECORD), written)
 
 
-def _predicate(run: Run, findings: Findings, key: SigningKey, before: Record | None) -> Predicate:
+def _predicate(
+    run: Run, findings: Findings, commitment: Commitment, key: SigningKey, before: Record | None
+) -> Predicate:
     names = {
         outcome: tuple(test.name for test in findings.tests if test.outcome == outcome)
         for outcome in ("passed", "warned", "failed")
@@ -111,7 +131,7 @@ def _predicate(run: Run, findings: Findings, key: SigningKey, before: Record | N
         warnedTests=names["warned"],
         failedTests=names["failed"],
         tests=findings.tests,
-        request=_request(run),
+        request=_request(run, commitment),
         method=method,
         settings=settings,
         erased=findings.erased,
@@ -129,27 +149,21 @@ def _result(names: Mapping[str, tuple[str, ...]]) -> Literal["PASSED", "WARNED",
     return "WARNED" if names["warned"] else "PASSED"
 
 
-def _request(run: Run) -> Request:
-    commitment = commitment_of(run)
+def _request(run: Run, commitment: Commitment) -> Request:
     samples = len(commitment.leaves)
     lines = lines_of(run) or (RequestLine(samples),)
     committed = Committed(commitment.root, samples)
     return Request(lines, samples, run.info.finished or "", committed)
 
 
-def _subjects(run: Run, onnx: Sequence[Path]) -> Iterator[Subject]:
-    for name in (MODEL, METRICS, AUDIT):
-        if (run.path / name).is_file():
-            yield Subject(name, Digest(sha256(run.path / name)))
-    files = {path.name: path for path in (*sorted(run.path.glob("*.onnx")), *onnx)}
-    if len({path.resolve() for path in onnx} - {path.resolve() for path in files.values()}):
+def _subjects(run: Run, onnx: Sequence[Path]) -> list[Subject]:
+    inside = [run.path / name for name in (MODEL, METRICS, AUDIT)]
+    files = [path for path in (*inside, *sorted(run.path.glob("*.onnx"))) if path.is_file()]
+    files += [path for path in onnx if path.resolve() not in {file.resolve() for file in files}]
+    names = [path.name for path in files]
+    if len(set(names)) < len(names):
         raise UserError("Two ONNX files have one name; rename one of them.")
-    for name, path in files.items():
-        yield Subject(name, Digest(sha256(path)))
-
-
-def _subject(name: str, content: bytes) -> Subject:
-    return Subject(name, Digest(hashlib.sha256(content).hexdigest()))
+    return [Subject(path.name, Digest(sha256(path))) for path in files]
 
 
 def records_below(folder: Path) -> Iterator[Path]:

@@ -18,8 +18,7 @@ from qunlearn.runs.provenance import TABLE
 from qunlearn.store import toml
 from qunlearn.store.checksums import write_checksums
 from qunlearn.store.files import json_text, sha256, write_json, write_text
-from qunlearn.store.place import FILE, kind_of
-from qunlearn.store.run import (
+from qunlearn.store.layout import (
     ALSO,
     CHECKPOINT,
     CHECKSUMS,
@@ -31,8 +30,9 @@ from qunlearn.store.run import (
     PAGE,
     PREDICTIONS,
     SPLIT,
-    Run,
 )
+from qunlearn.store.place import FILE, kind_of
+from qunlearn.store.run import Run
 from qunlearn.store.swap import is_ready, move_in, new_stage, set_ready
 from qunlearn.store.typed import untyped
 from qunlearn.store.weights import write_weights

@@ -14,7 +14,7 @@ ERASED = "erased.json"
 
 Kind = Literal[
     "backups", "exports", "devices", "data", "metadata", "embedded", "foreign", "unreadable",
-    "outside",
+    "outside", "list",
 ]  # fmt: skip
 
 

@@ -17,10 +17,12 @@ from qunlearn.data.manifest import Manifest
 from qunlearn.errors import UserError
 from qunlearn.runs.provenance import provenance_of
 from qunlearn.store import study
+from qunlearn.store.layout import CONFIG, SPLIT
 from qunlearn.store.place import FILE, kind_of
-from qunlearn.store.run import CONFIG, SPLIT, Run
+from qunlearn.store.run import Run
+from qunlearn.store.swap import STAGE
 
-Role = Literal["clean", "delete", "comparison", "unreadable"]
+Role = Literal["clean", "delete", "comparison", "rekey", "unreadable"]
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,9 @@ class Relative:
 def runs_in(folder: Path) -> Iterator[Path]:
     """Every run folder below a folder, finished or not; links are not followed."""
     for place, names, files in os.walk(folder):
-        names[:] = sorted(name for name in names if not name.startswith("."))
+        names[:] = sorted(name for name in names if name != STAGE)
         here = Path(place)
         if CONFIG in files and SPLIT in files and kind_of(here / SPLIT) == FILE:
-            names.clear()
             yield here
 
 
@@ -60,56 +61,65 @@ def comparisons_in(folder: Path) -> Iterator[Path]:
 
 def family(run: Run, within: Path) -> list[Relative]:
     """All folders that hold samples which the run has forgotten, the run itself last."""
-    own = manifest.parse(run.split)
+    split = manifest.parse(run.split)
     compared = list(comparisons_in(within))
     ancestors = ancestor_digests(run, within)
-    found: list[Relative] = []
-    for path in runs_in(within):
-        if path.resolve() == run.path.resolve():
-            continue
-        try:
-            other = manifest.parse(Run(path).split)
-            digest = Run(path).info.model_sha256 if Run.is_complete(path) else ""
-        except UserError:
-            found.append(Relative(path, "unreadable"))
-            continue
-        if not holds(other, own):
-            continue
-        if any(path.is_relative_to(folder) for folder in compared):
-            found.append(Relative(path, "delete"))
-            continue
-        gone = other.forgotten | other.retired
-        knows = not Run.is_complete(path) or not shared(other, own) <= gone
-        answered = bool(other.requests) and is_before(other, own)
+    others = (path for path in runs_in(within) if path.resolve() != run.path.resolve())
+    relatives = [
+        relative
+        for path in others
+        if (relative := _relative(path, split, compared, ancestors)) is not None
+    ]
+    touched = [each.path for each in relatives if each.role in ("delete", "clean")]
+    relatives += [
+        Relative(folder, "comparison")
+        for folder in compared
+        if any(path.is_relative_to(folder) for path in touched)
+    ]
+    return [*relatives, Relative(run.path, "clean")]
+
+
+def _relative(
+    path: Path, split: Manifest, compared: list[Path], ancestors: set[str]
+) -> Relative | None:
+    """What has to become of a run, if anything."""
+    complete = Run.is_complete(path)
+    try:
+        other = manifest.parse(Run(path).split)
+        digest = Run(path).info.model_sha256 if complete else ""
+    except UserError:
+        return Relative(path, "unreadable")
+    if not holds(other, split):
+        shares_key = bool(split.keyed) and other.keyed == split.keyed
+        return Relative(path, "rekey") if shares_key else None
+    if any(path.is_relative_to(folder) for folder in compared):
+        return Relative(path, "delete")
+    knows = not complete or not shared(other, split) <= erasable(other)
+    answered = bool(other.requests) and is_before(other, split)
+    if knows:
         above = answered or digest in ancestors
-        cascade = not above if knows else is_before(own, other)
-        role: Role = "delete" if knows else "clean"
-        found.append(Relative(path, role, cascade, answered and Run.is_complete(path)))
-    touched = [each.path for each in found]
-    for folder in compared:
-        if any(path.is_relative_to(folder) for path in touched):
-            found.append(Relative(folder, "comparison"))
-    return [*found, Relative(run.path, "clean")]
+        return Relative(path, "delete", cascade=not above, answered=answered and complete)
+    return Relative(path, "clean", is_before(split, other), answered)
 
 
-def erasable(own: Manifest) -> frozenset[str]:
+def erasable(split: Manifest) -> frozenset[str]:
     """The ids of a run that may be erased: all that it has forgotten or retired."""
-    return own.forgotten | own.retired
+    return split.forgotten | split.retired
 
 
-def shared(other: Manifest, own: Manifest) -> frozenset[str]:
+def shared(other: Manifest, split: Manifest) -> frozenset[str]:
     """The samples to erase that another manifest has, too: the same id with the same hash."""
     theirs = {**other.train, **other.held_out, **other.test}
-    ours = {**own.train, **own.held_out, **own.test}
-    names = erasable(own) & theirs.keys()
-    if other.keyed != own.keyed:  # their hashes say nothing
+    ours = {**split.train, **split.held_out, **split.test}
+    names = erasable(split) & theirs.keys()
+    if other.keyed != split.keyed:  # their hashes say nothing
         return names
     return frozenset(name for name in names if theirs[name] == ours[name])
 
 
-def holds(other: Manifest, own: Manifest) -> bool:
+def holds(other: Manifest, split: Manifest) -> bool:
     """Whether another manifest has samples that are to be erased."""
-    return other.dataset == own.dataset and bool(shared(other, own))
+    return other.dataset == split.dataset and bool(shared(other, split))
 
 
 def is_before(one: Manifest, other: Manifest) -> bool:

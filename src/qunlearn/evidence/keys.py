@@ -84,8 +84,8 @@ def _certificate(private: Any, name: str, days: int) -> Any:
         .not_valid_before(now - timedelta(minutes=5))
         .not_valid_after(now + timedelta(days=days))
     )
-    own_hash = isinstance(private, ed25519.Ed25519PrivateKey)
-    return draft.sign(private, None if own_hash else hashes.SHA256())
+    hashes_itself = isinstance(private, ed25519.Ed25519PrivateKey)
+    return draft.sign(private, None if hashes_itself else hashes.SHA256())
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,19 +180,20 @@ def read_certificate(path: Path) -> PublicKey:
     serialization = needed("cryptography.hazmat.primitives.serialization")
     content = read_key(path, secret=False)
     try:
-        found = x509.load_pem_x509_certificate(content)
-        if found.public_bytes(serialization.Encoding.PEM) != content:
+        certificate = x509.load_pem_x509_certificate(content)
+        if certificate.public_bytes(serialization.Encoding.PEM) != content:
             raise ValueError("it is not written as PEM files are")
-        if found.issuer == found.subject:
-            found.verify_directly_issued_by(found)
-        key = key_of(found.public_key())
+        # Only a key's own signature can be checked: of one that somebody else issued, any byte
+        # beside the key might have been changed.
+        certificate.verify_directly_issued_by(certificate)
+        key = key_of(certificate.public_key())
     except Exception as error:  # cryptography raises many kinds of error for a damaged file
         raise UserError(
             f"{str(path)!r} is not an intact certificate ({_short(error)}); name the .pub or .crt "
             "file of the signer."
         ) from None
-    pem = _public_pem(found.public_key()).decode()
-    return PublicKey(key, pem, found.not_valid_before_utc, found.not_valid_after_utc)
+    pem = _public_pem(certificate.public_key()).decode()
+    return PublicKey(key, pem, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
 def key_of(public: Any) -> Any:

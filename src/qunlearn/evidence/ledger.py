@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from qunlearn.data import manifest
 from qunlearn.data.manifest import Request
@@ -17,17 +17,31 @@ from qunlearn.evidence.family import comparisons_in, runs_in
 from qunlearn.evidence.record import RECORD, read_record
 from qunlearn.runs.lines import RequestLine
 from qunlearn.runs.provenance import lines_of
+from qunlearn.store.layout import MODEL, SPLIT
 from qunlearn.store.place import FILE, kind_of
-from qunlearn.store.run import SPLIT, Run
+from qunlearn.store.run import Run
 
-State = Literal["open", "forgotten", "erased", "certified", "resurfaced", "unreadable"]
-ORDER: tuple[State, ...] = ("unreadable", "open", "forgotten", "erased", "certified", "resurfaced")
-UNMET: tuple[State, ...] = ("unreadable", "open", "forgotten", "resurfaced")
+State = Literal["unreadable", "open", "missed", "forgotten", "erased", "certified", "resurfaced"]
+ORDER: tuple[State, ...] = get_args(State)
+UNMET: tuple[State, ...] = ("unreadable", "open", "missed", "forgotten", "resurfaced")
 """States in which a request is not met, and may become overdue."""
 
 
 Key = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
 """The samples that each request of a run names."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How a run that has forgotten is judged.
+
+    Attributes:
+        missed: Whether the network was found to remember, or was damaged.
+        resurfaced: Which of its earlier requests have come back, counted from 1.
+    """
+
+    missed: bool = False
+    resurfaced: Collection[int] = ()
 
 
 @dataclass(frozen=True)
@@ -58,7 +72,7 @@ class Entry:
 def ledger(
     folder: Path,
     today: date,
-    came_back: Callable[[Run], Collection[int]],
+    judge: Callable[[Run], Judged],
     days: int | None = None,
 ) -> list[Entry]:
     """All requests below a folder, those that are due first at the top.
@@ -66,14 +80,14 @@ def ledger(
     Args:
         folder: The folder.
         today: The day.
-        came_back: Which of a run's earlier requests have resurfaced, counted from 1.
+        judge: How a run that has forgotten is judged.
         days: After how many days a request is due; a month by default.
     """
     if not folder.is_dir():
         raise UserError(f"There is no folder {str(folder)!r}; check the path.")
     if days is not None and not 1 <= days <= 3650:
         raise UserError(f"A request cannot be due after {days} days; choose 1 to 3650.")
-    answers = [*_answers(folder, came_back), *_papers(folder)]
+    answers = [*_answers(folder, judge), *_papers(folder)]
     entries = [
         _entry(line, answer, folder, today, days) for answer in answers for line in answer.lines
     ]
@@ -90,7 +104,7 @@ class Answer:
     begun: str
 
 
-def _answers(folder: Path, came_back: Callable[[Run], Collection[int]]) -> Iterator[Answer]:
+def _answers(folder: Path, judge: Callable[[Run], Judged]) -> Iterator[Answer]:
     """The runs that answer requests; of several for the same samples, the one that got furthest."""
     compared = list(comparisons_in(folder))
     best: dict[Key, Answer] = {}
@@ -100,8 +114,10 @@ def _answers(folder: Path, came_back: Callable[[Run], Collection[int]]) -> Itera
             continue
         try:
             answer, requests = _answer(path)
-            if Run.is_complete(path):
-                resurfaced |= {_key(requests[:number]) for number in came_back(Run(path))}
+            if requests and Run.is_complete(path):
+                judged = judge(Run(path))
+                resurfaced |= {_key(requests[:number]) for number in judged.resurfaced}
+                answer = replace(answer, state="missed") if judged.missed else answer
         except UserError:
             yield Answer(path, (RequestLine(0),), "unreadable", "")
             continue
@@ -128,10 +144,23 @@ def _answer(path: Path) -> tuple[Answer, tuple[Request, ...]]:
     state: State = "forgotten"
     if erased_of(path) is not None:
         state = "erased"
-    if kind_of(path / RECORD) == FILE:
-        read_record(path / RECORD)  # a damaged one is none
+    if _is_certified(run):
         state = "certified"
     return Answer(path, lines, state, (run.info.begun or "")[:10]), requests
+
+
+def _is_certified(run: Run) -> bool:
+    """Whether the run has a record that closes the request.
+
+    It must be about the network as it is now, and say that the samples were erased. Whose signature
+    it has is for `verify`, which needs a key.
+    """
+    path = run.path / RECORD
+    if kind_of(path) != FILE:
+        return False
+    record = read_record(path)
+    digests = {each.name: each.digest.sha256 for each in record.statement.subject}
+    return record.predicate.erased is not None and digests.get(MODEL) == run.info.model_sha256
 
 
 def _further(one: Answer, other: Answer) -> bool:

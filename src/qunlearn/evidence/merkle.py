@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,12 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether the steps lead from the id to the root."""
+        """Whether the steps lead from the id to the root.
+
+        Salt and digests have a fixed length, so that no part of one can pass for part of the id.
+        """
+        if not all(map(_DIGEST.fullmatch, (self.salt, *(step.digest for step in self.steps)))):
+            return False
         here = _leaf(self.id, self.salt)
         for step in self.steps:
             here = _node(step.digest, here) if step.side == "left" else _node(here, step.digest)
@@ -92,6 +100,16 @@ def prove(commitment: Commitment, name: str) -> Proof | None:
             steps.append(Step("left" if beside < at else "right", level[beside]))
         at //= 2
     return Proof(name, salt, tuple(steps), commitment.root)
+
+
+def members(commitment: Commitment, names: Iterable[str]) -> frozenset[str]:
+    """Which of these ids are in a commitment.
+
+    >>> sorted(members(commit(["train/1", "train/2"]), ["train/2", "train/3"]))
+    ['train/2']
+    """
+    leaves, secret = frozenset(commitment.leaves), commitment.secret
+    return frozenset(name for name in names if _leaf(name, _salt(secret, name)) in leaves)
 
 
 def _levels(leaves: Sequence[str]) -> list[list[str]]:

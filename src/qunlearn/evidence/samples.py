@@ -25,8 +25,7 @@ def drop_rows(
     The others keep their ids: where the file has none, they are added. `alias` says what a sample
     is called in `ids`.
     """
-    found = members(path)
-    arrays = {name: member.read() for name, member in found.items()}
+    arrays = {name: member.read() for name, member in members(path).items()}
     dropped = 0
     for part in ("train", "test"):
         if f"y_{part}" not in arrays:
@@ -36,8 +35,8 @@ def drop_rows(
         names = arrays.get(f"id_{part}", usual)
         kept = np.array([alias(str(name)) not in ids for name in names], dtype=bool)
         dropped += int((~kept).sum())
-        own = (f"x_{part}", f"y_{part}")
-        columns = [n for n in arrays if n in own or n.startswith(f"meta_{part}_")]
+        pair = (f"x_{part}", f"y_{part}")
+        columns = [n for n in arrays if n in pair or n.startswith(f"meta_{part}_")]
         arrays |= {name: arrays[name][kept] for name in columns}
         arrays[f"id_{part}"] = names[kept]
     if dropped or target is not None:

@@ -12,10 +12,11 @@ from qunlearn.errors import UserError
 from qunlearn.evidence.certify import records_below
 from qunlearn.evidence.commitment import read_proof
 from qunlearn.evidence.keys import PublicKey, public_from, read_public
-from qunlearn.evidence.record import Record, check_statement, read_record
+from qunlearn.evidence.record import Record, read_record
+from qunlearn.evidence.statement import check_statement
 from qunlearn.store.files import sha256
+from qunlearn.store.layout import RECORDS
 from qunlearn.store.place import FILE, kind_of
-from qunlearn.store.run import RECORDS
 
 What = Literal["signature", "signer", "validity", "file", "chain", "proof"]
 State = Literal["proven", "claimed", "failed"]
@@ -52,6 +53,11 @@ class Verification:
         """Whether nothing is wrong."""
         return all(check.state != "failed" for check in self.checks)
 
+    @property
+    def signed(self) -> bool:
+        """Whether the signature is the key's; if not, nothing else is checked."""
+        return all(c.state == "proven" for c in self.checks if c.what == "signature")
+
 
 def verify(
     path: Path,
@@ -70,9 +76,12 @@ def verify(
     """
     record = read_record(path)
     check_statement(record.statement)
-    own = public_from(record.predicate.signer.public_key.encode(), f"signer of {path}")
-    key = read_public(public_key) if public_key is not None else own
-    checks = [_signature(record, key), _signer(record, public_key)]
+    signer = public_from(record.predicate.signer.public_key.encode(), f"signer of {path}")
+    key = read_public(public_key) if public_key is not None else signer
+    signature = _signature(record, key)
+    if signature.state == "failed":  # whatever the record says, nobody signed it
+        return Verification(record, (signature,))
+    checks = [signature, _signer(record, public_key)]
     checks += _validity(record, key)
     checks += _beside(record, [file.name for file in files])
     checks += [_named(record, file) for file in files]
@@ -150,14 +159,14 @@ def _chain(record: Record, key: PublicKey) -> list[Check]:
         name = path.relative_to(home).as_posix()
         try:
             earlier = read_record(path)
-            own = public_from(earlier.predicate.signer.public_key.encode(), name)
-            signed = earlier.sha256 not in seen and earlier.is_signed_by(own.key)
+            signer = public_from(earlier.predicate.signer.public_key.encode(), name)
+            signed = earlier.sha256 not in seen and earlier.is_signed_by(signer.key)
         except UserError:
             signed = False
         if not signed:
             checks.append(Check("chain", "failed", name, "unsigned"))
             break
-        same = own.key.keyid == key.key.keyid
+        same = signer.key.keyid == key.key.keyid
         state = "proven" if same else "claimed"
         checks.append(Check("chain", state, name, "same key" if same else "another key"))
         seen.add(earlier.sha256)

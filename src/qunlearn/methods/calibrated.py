@@ -58,7 +58,7 @@ class CalibratedConfig(SgdStepConfig):
     )
     lr: LearningRate | None = Field(  # type: ignore[assignment]
         None,
-        description="The learning rate that the cosine starts from; by default by the depth.",
+        description="Initial learning rate of the cosine schedule; the depth sets the default.",
     )
     unseen: Annotated[str, AfterValidator(_part_or_share)] = Field(
         "held_out",
@@ -70,7 +70,7 @@ class CalibratedConfig(SgdStepConfig):
         """Raise if there are no such samples."""
         never_seen(split, self.unseen)
 
-    def most(self, retained: int) -> int | None:
+    def max_steps(self, retained: int) -> int | None:
         """The most steps; None if they are not limited."""
         epoch = -(-retained // self.batch_size)
         limits = (self.steps, None if self.epochs is None else self.epochs * epoch)
@@ -78,7 +78,7 @@ class CalibratedConfig(SgdStepConfig):
 
     def schedule(self, samples: int, retained: int, *, limited: bool = True) -> Schedule:
         """The steps for so many samples to push; with `limited`, no more than are allowed."""
-        most = self.most(retained) if limited else None
+        most = self.max_steps(retained) if limited else None
         schedule = plan_steps(samples, self.depth, -(-retained // self.batch_size), most)
         return schedule if self.lr is None else replace(schedule, lr=self.lr)
 
@@ -86,8 +86,8 @@ class CalibratedConfig(SgdStepConfig):
 @method(
     "calibrated",
     config=CalibratedConfig,
-    source="qunlearn; near to ReGUn (arXiv 2603.11210)",
-    revision=5,
+    source="qunlearn; similar to ReGUn (arXiv 2603.11210)",
+    revision=6,
     holds_earlier=True,
 )
 def calibrated(job: Job, config: CalibratedConfig) -> Findings:
@@ -103,16 +103,16 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
         forgetting.run(schedule)
         steps += schedule.steps
         factor = rescale_temperature(
-            model, split, forgetting.estimate.unseen, forgetting.target.entropy
+            model, split, forgetting.like_unseen, forgetting.target.entropy
         )
         after, retained_after = forgetting.measure()
-        found = calibration_of(forgetting.estimate.target(model), split, before, after)
-        if config.most(len(split.retain)) is not None or len(waits) == EXTENSIONS:
+        calibration = calibration_of(forgetting.estimate.target(model), split, before, after)
+        if config.max_steps(len(split.retain)) is not None or len(waits) == EXTENSIONS:
             break
         if retained_after < retained_before - RECOVERED:
             waits.append("retained")
             schedule = schedule.repair_alone()
-        elif found.state == "short":
+        elif calibration.state == "short":
             waits.append("target")
             schedule = replace(schedule, noise=0.0)
         else:
@@ -120,7 +120,7 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
     return Findings(
         {"steps": steps, "lr": planned.lr},
         replace(
-            found,
+            calibration,
             depth=config.depth,
             steps=steps,
             lr=planned.lr,
@@ -134,17 +134,27 @@ def calibrated(job: Job, config: CalibratedConfig) -> Findings:
 
 
 class _Forgetting:
-    """One request: what is pushed where, and phase after phase of it."""
+    """One request: the samples that are pushed, their targets, and the steps taken so far."""
 
     def __init__(self, job: Job, config: CalibratedConfig):
         self.job, self.config, self.split = job, config, job.split
-        self.pushed = torch.cat([job.split.forget, kept_down(job.split)])
+        self.pushed = torch.cat([job.split.forget, earlier_samples(job.split)])
         self.watched = spread(job.split.retain, WATCHED)
         unseen = never_seen(job.split, config.unseen)
         self.estimate = Estimate(job.model, job.split, unseen, config.seed)
         target = self.estimate.target(job.model)
         self.target = replace(target, margins=_with_earlier(target.margins, job.model, job.split))
         self.rounds, self.elapsed = 0, 0.0
+
+    @property
+    def like_unseen(self) -> Tensor:
+        """The samples whose predictions are to be as uncertain as those on unseen samples.
+
+        A random share is like them once it is forgotten; samples that were chosen otherwise may
+        be easier or harder.
+        """
+        random = self.split.requests[-1].kind == "random"
+        return torch.cat([self.estimate.unseen, self.split.forget[: None if random else 0]])
 
     def run(self, schedule: Schedule) -> None:
         """Do the steps of a schedule."""
@@ -198,14 +208,14 @@ def _unseen(split: Split, named: str) -> Tensor:
     return rows[torch.isin(labels[rows], labels[split.retain])]
 
 
-def kept_down(split: Split) -> Tensor:
-    """Samples of earlier requests that are pushed again if they rise; at most `EARLIER` of them."""
+def earlier_samples(split: Split) -> Tensor:
+    """At most `EARLIER` samples of earlier requests; they are pushed again if they rise."""
     earlier = [rows for rows in split.earlier if len(rows)]
     return spread(torch.cat(earlier), EARLIER) if earlier else split.forget[:0]
 
 
 def _with_earlier(margins: Tensor, model: nn.Module, split: Split) -> Tensor:
-    """The targets, with those of earlier requests: their log-odds are not to rise."""
-    rows, margins = kept_down(split), margins.clone()
+    """The targets, with those of earlier requests: the log-odds that they have now."""
+    rows, margins = earlier_samples(split), margins.clone()
     margins[rows] = margin(predict(model, split.data, rows), split.data.labels[rows])
     return margins

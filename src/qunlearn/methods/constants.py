@@ -2,7 +2,8 @@
 
 They were chosen by looking at seed 0 of three networks (quarter-width ResNet-18 W4A4, 10 %
 forgotten): the first and the second were trained on 5,000 images of CIFAR-10 each, the third on
-5,000 of CIFAR-100. The method was then tested on data that nobody had looked at (docs/results.md).
+5,000 of CIFAR-100. The method was then tested on data that nobody had looked at
+(docs/reference/results.md).
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ PROBE_LR = _value("PROBE_LR")
 
 
 def table() -> str:
-    """The constants as a table in Markdown, as docs/calibration.md has it."""
+    """The constants as a table in Markdown, as docs/explain/calibration.md has it."""
     head = "| constant | value | unit | what it does | settled on |\n|---|---|---|---|---|\n"
     return head + "".join(
         f"| `{name}` | {each.value:g} | {each.unit} | {each.meaning} | {each.settled_on} |\n"

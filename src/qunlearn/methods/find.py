@@ -77,7 +77,7 @@ def _in_module(path: str) -> Method:
             f"The method {path!r} cannot be loaded: {type(error).__name__}: {error}; mend "
             f"{module!r} first."
         ) from error
-    own = [n for n in methods if f"{methods[n].run.__module__}.".startswith(f"{module}.")]
-    if name not in own:
-        raise unknown(f"method in {module!r}:", name, own)
+    defined = [n for n in methods if f"{methods[n].run.__module__}.".startswith(f"{module}.")]
+    if name not in defined:
+        raise unknown(f"method in {module!r}:", name, defined)
     return methods[name]

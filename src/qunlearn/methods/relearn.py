@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -107,22 +108,11 @@ def relearn(
     Returns:
         None if there are too few unseen samples to compare with, or if fine-tuning diverges.
     """
-    unseen = split.held_out if len(split.held_out) >= FEWEST else split.test
-    labels = split.data.labels
-    unseen = spread(unseen[torch.isin(labels[unseen], labels[split.retain])], UNSEEN)
+    labels, unseen = split.data.labels, control_samples(split)
     if len(unseen) < FEWEST:
         return None
     copied = copy.deepcopy(model)
-    loader = Loader(
-        split.data,
-        split.retain,
-        batch_size,
-        seed=seed,
-        stream="relearn",
-        rank=fabric.global_rank,
-        world=fabric.world_size,
-    )
-    steps = min(PROBE_STEPS, PROBE_PASSES * len(loader))
+    steps = min(PROBE_STEPS, PROBE_PASSES * -(-len(split.retain) // batch_size))
     parts = (split.forget, unseen)
 
     def logits() -> list[Tensor]:
@@ -133,13 +123,8 @@ def relearn(
 
     before = confidences(logits())
     try:
-        optimize(
-            fabric,
-            copied,
-            OptimizerConfig(epochs=1, lr=PROBE_LR, batch_size=batch_size, seed=seed),
-            lambda wrapped: CrossEntropy(fabric, wrapped, loader, steps=steps),
-            title="relearning probe",
-            values=split.data.images[0].numel(),
+        fine_tune(
+            copied, split, split.retain, fabric, steps=steps, batch_size=batch_size, seed=seed
         )
     except Failure:  # the network that has forgotten is there all the same
         return None
@@ -160,4 +145,58 @@ def relearn(
         accuracy=accuracy(outputs[0], labels[split.forget]),
         chance=196 * math.sqrt(variance),
         target=target,
+    )
+
+
+def control_samples(split: Split) -> Tensor:
+    """Unseen samples of retained classes, the control of fine-tuning."""
+    unseen = split.held_out if len(split.held_out) >= FEWEST else split.test
+    labels = split.data.labels
+    return spread(unseen[torch.isin(labels[unseen], labels[split.retain])], UNSEEN)
+
+
+def fine_tune(
+    model: nn.Module,
+    split: Split,
+    index: Tensor,
+    fabric: Fabric,
+    *,
+    steps: int,
+    rounds: int = 1,
+    batch_size: int = 64,
+    seed: int = 0,
+    title: str = "relearning probe",
+    watch: Callable[[], None] = lambda: None,
+) -> None:
+    """Fine-tune a model in place, in its own bits, as somebody would who relearns.
+
+    Args:
+        model: The network.
+        split: Whose data it is trained on.
+        index: The samples to train on; one that is listed twice is seen twice as often.
+        fabric: The devices.
+        steps: Steps in each round; the learning rate follows one cosine over all rounds.
+        rounds: How many rounds.
+        batch_size: Samples in a step.
+        seed: Seed of the order and the augmentation.
+        title: Title of the progress bar.
+        watch: Called after each round.
+    """
+    rank, world = fabric.global_rank, fabric.world_size
+    loader = Loader(
+        split.data, index, batch_size, seed=seed, stream="relearn", rank=rank, world=world
+    )
+
+    def watched() -> dict[str, float]:
+        watch()
+        return {}
+
+    optimize(
+        fabric,
+        model,
+        OptimizerConfig(epochs=rounds, lr=PROBE_LR, batch_size=batch_size, seed=seed),
+        lambda wrapped: CrossEntropy(fabric, wrapped, loader, steps=steps),
+        title=title,
+        values=split.data.images[0].numel(),
+        watch=watched,
     )

@@ -4,7 +4,7 @@ Steps of the first phase train on retained samples and push forget samples towar
 steps of the second, the repair, train on retained samples alone. The depth decides whether the
 network leaves the basin that it was trained into: by noise on its weights, and by the learning
 rate. In the old basin the samples come back as soon as somebody fine-tunes the network
-(docs/calibration.md).
+(docs/explain/calibration.md).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The temperature of a network's predictions: forgetting raises it, and the last layer restores it.
 
-A push that lowers the confidence in some samples lowers it a little in all of them. In a network
-that never saw the samples it would not be lower: its confidence in unseen samples is that of the
-network before, but for what it had less to learn from. Multiplying all logits by one number
-restores it, and no prediction changes.
+A push that lowers the confidence in some samples lowers it a little in all of them. A network that
+never saw the samples is as confident as the network before, but for what it had less to learn
+from: in unseen samples, and in the forgotten ones, which it has not seen either. Multiplying all
+logits by one number restores that, and no prediction changes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ CLOSE = 1e-3
 """How exactly the logits must have grown by the factor, of their size."""
 
 
-def rescale_temperature(model: nn.Module, split: Split, unseen: Tensor, wanted: float) -> float:
-    """Multiply the logits by the factor that brings the entropy on unseen samples down to `wanted`.
+def rescale_temperature(model: nn.Module, split: Split, samples: Tensor, wanted: float) -> float:
+    """Multiply the logits by the factor that brings the entropy on some samples down to `wanted`.
 
     The last layer's weight, bias and grid grow by it: integer codes stay as they are. Nothing is
     changed where the entropy is low enough, where that layer is frozen, or where it turns out
@@ -36,14 +36,14 @@ def rescale_temperature(model: nn.Module, split: Split, unseen: Tensor, wanted: 
     Returns:
         The factor; 1 if nothing was changed.
     """
-    logits = predict(model, split.data, unseen)
+    logits = predict(model, split.data, samples)
     factor = missing_factor(logits, wanted)
     layers = [m for m in model.modules() if type(m) in (*QUANTIZED, *QUANTIZED.values())]
     if factor == 1 or not layers or not layers[-1].weight.requires_grad:
         return 1.0
     before = {name: value.clone() for name, value in layers[-1].state_dict().items()}
     multiply(layers[-1], factor)
-    error = (predict(model, split.data, unseen) - factor * logits).abs().max()
+    error = (predict(model, split.data, samples) - factor * logits).abs().max()
     if not error <= CLOSE * logits.abs().max():
         layers[-1].load_state_dict(before)
         return 1.0

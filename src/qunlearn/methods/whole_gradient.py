@@ -19,8 +19,10 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
 
 def continuous(model: nn.Module) -> list[nn.Parameter]:
     """The trainable parameters but for the quantizers' own."""
-    own = {id(p) for m in model.modules() if isinstance(m, Quantizer) for p in m.parameters()}
-    return [p for p in trainable(model) if id(p) not in own]
+    quantizers = {
+        id(p) for m in model.modules() if isinstance(m, Quantizer) for p in m.parameters()
+    }
+    return [p for p in trainable(model) if id(p) not in quantizers]
 
 
 def whole_gradient(

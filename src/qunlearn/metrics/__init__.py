@@ -11,9 +11,13 @@ from qunlearn.metrics.distribution import (
     modified_entropy,
     true_confidence,
 )
+from qunlearn.metrics.epsilon import epsilon
 from qunlearn.metrics.gap import average_gap, gaps, mean_interval, runtime_share
+from qunlearn.metrics.klom import gaussian_klom, klom
+from qunlearn.metrics.likelihood import likelihood_ratio
 from qunlearn.metrics.lira import auc, lira, tpr_at_fpr
 from qunlearn.metrics.membership import mia_efficacy, vector_efficacy
+from qunlearn.metrics.rmia import rmia
 from qunlearn.metrics.scores import PartScores, Scores, compare, measure, score
 
 __all__ = [
@@ -25,16 +29,21 @@ __all__ = [
     "average_gap",
     "compare",
     "entropy",
+    "epsilon",
     "gaps",
+    "gaussian_klom",
     "jensen_shannon",
+    "klom",
     "ks_chance",
     "ks_distance",
+    "likelihood_ratio",
     "lira",
     "margin",
     "mean_interval",
     "measure",
     "mia_efficacy",
     "modified_entropy",
+    "rmia",
     "runtime_share",
     "score",
     "tpr_at_fpr",

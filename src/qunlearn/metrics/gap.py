@@ -62,7 +62,17 @@ def half_width(percent: float, samples: int) -> float:
     >>> round(half_width(50, 100), 1), round(half_width(0, 10), 1)
     (9.6, 27.8)
     """
+    low, high = wilson(percent, samples)
+    return max(high - percent, percent - low)
+
+
+def wilson(percent: float, samples: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a percentage measured on this many samples.
+
+    >>> [round(end, 1) for end in wilson(100, 10)]
+    [72.2, 100.0]
+    """
     from scipy.stats import binomtest
 
     interval = binomtest(round(samples * percent / 100), samples).proportion_ci(method="wilson")
-    return max(100 * float(interval.high) - percent, percent - 100 * float(interval.low))
+    return 100 * float(interval.low), 100 * float(interval.high)

@@ -1,12 +1,114 @@
-"""What audits found, as sections of a run's page."""
+"""What audits found, in words and tables."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 
 from qunlearn.audit.bits import BitsAudit, ChangedCodes, verdict
+from qunlearn.audit.pool import PoolAudit
+from qunlearn.audit.row import AuditRow, Figure, Finding
 from qunlearn.metrics.gap import SCORES
+from qunlearn.report.pool import pool_words
+from qunlearn.report.tables import TextTable
 from qunlearn.report.words import declared_words
+
+
+@dataclass(frozen=True)
+class Details:
+    """What one audit found, beside its outcome: sentences and tables."""
+
+    words: Sequence[str] = ()
+    tables: Sequence[TextTable] = ()
+
+
+@singledispatch
+def details(finding: Finding) -> Details:
+    """What an audit found; each kind of finding registers how it is shown."""
+    head = ["figure", "value", "interval", "Retrain"]
+    rows = [
+        [each.name, value_words(each), interval_words(each), retrain_words(each)]
+        for each in finding.row().figures
+    ]
+    return Details(tables=[TextTable(head, rows)])
+
+
+def value_words(figure: Figure) -> str:
+    """A figure's value with its unit.
+
+    >>> value_words(Figure("AUC", 0.5)), value_words(Figure("FA", 12.0, unit="points"))
+    ('0.500', '12.0 points')
+    """
+    return _number(figure.value, figure.unit)
+
+
+def interval_words(figure: Figure) -> str:
+    """The interval of a figure.
+
+    >>> from qunlearn.metrics.bootstrap import Interval
+    >>> interval_words(Figure("AUC", 0.5, Interval(0.45, 0.55)))
+    '0.450 to 0.550'
+    """
+    if figure.interval is None:
+        return ""
+    ends = (figure.interval.low, figure.interval.high)
+    return " to ".join(_number(end, figure.unit).split(" ")[0] for end in ends)
+
+
+def retrain_words(figure: Figure) -> str:
+    """The same figure of a Retrain; empty without one."""
+    return _number(figure.retrain, figure.unit)
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1f} {unit}" if unit else f"{value:.3f}"
+
+
+def outcome_words(row: AuditRow) -> str:
+    """The verdict of an audit, and its time.
+
+    >>> outcome_words(AuditRow("bits", (), (), "cannot be told", "no Retrain", seconds=2.0))
+    'Verdict: cannot be told (no Retrain). 2.0 seconds.'
+    """
+    reason = f" ({row.reason})" if row.reason else ""
+    share = f", {row.share:.1f} % of Retrain's time" if row.share is not None else ""
+    return f"Verdict: {row.verdict}{reason}. {row.seconds:.1f} seconds{share}."
+
+
+@details.register
+def pool_details(finding: PoolAudit) -> Details:
+    """Each attack with its interval, tolerance and verdict, and what the pool was."""
+    head = ["attack", "samples", "value", "interval", "tolerance", "verdict", "networks needed"]
+    rows = [
+        [
+            *(each.attack, each.samples),
+            *(value_words(figure), interval_words(figure)),
+            *(f"{each.tolerance:g}", each.verdict, f"{each.needed:,}" if each.needed else ""),
+        ]
+        for each, figure in zip(finding.figures, finding.row().figures, strict=True)
+    ]
+    return Details(pool_words(finding), [TextTable(head, rows)])
+
+
+@details.register
+def bits_details(finding: BitsAudit) -> Details:
+    """The figures at each width, and how many codes forgetting changed."""
+    words = [bits_words(finding)]
+    if finding.changed is None:
+        words.insert(0, "How many codes changed is not known: the run before is not available.")
+    if finding.declared is not None:
+        words.append(declared_words(finding.declared))
+    changed = () if finding.changed is None else (codes_table(finding.changed),)
+    return Details(words, (*changed, TextTable(*bits_table(finding))))
+
+
+def codes_table(changed: ChangedCodes) -> TextTable:
+    """The share of integer codes that forgetting changed, layer by layer."""
+    rows = [[name or "(whole model)", f"{share:.2f} %"] for name, share in changed.layers.items()]
+    return TextTable(["layer", "codes changed"], [*rows, ["all", f"{changed.all:.2f} %"]])
 
 
 @dataclass(frozen=True)
@@ -21,7 +123,7 @@ class BitsFindings:
 
     @classmethod
     def of(cls, audit: BitsAudit) -> BitsFindings:
-        """What an audit found."""
+        """What an audit judged."""
         declared = declared_words(audit.declared) if audit.declared else ""
         return cls(bits_words(audit), declared, *bits_table(audit), audit.changed)
 
@@ -52,31 +154,31 @@ def width_name(width: str) -> str:
 
 def bits_words(audit: BitsAudit) -> str:
     """Whether what was forgotten comes back at other bits, in a sentence."""
-    found = verdict(audit)
-    if found.state == "unusable":
+    judged = verdict(audit)
+    if judged.state == "unusable":
         return "Inconclusive: no other width leaves the network usable."
-    if found.state == "coarse":
+    if judged.state == "coarse":
         return (
-            f"Inconclusive: with {audit.samples} forgotten samples, {found.chance:.1f} points "
+            f"Inconclusive: with {audit.samples} forgotten samples, {judged.chance:.1f} points "
             "may be chance."
         )
-    at = "in full precision" if found.width == "32" else f"at {found.width} bits"
+    at = "in full precision" if judged.width == "32" else f"at {judged.width} bits"
     beyond = "beyond Retrain" if audit.reference is not None else "beyond new samples"
-    if found.state == "returns":
+    if judged.state == "returns":
         return (
-            f"Forgetting comes undone: {found.figure} {at} gives {found.points:.1f} points of it "
-            f"back, {beyond}; {found.chance:.1f} may be chance."
+            f"Forgetting comes undone: {judged.figure} {at} gives {judged.points:.1f} points of it "
+            f"back, {beyond}; {judged.chance:.1f} may be chance."
         )
     most = (
-        f"at most {found.points:.1f} points come back, in {found.figure} {at}"
-        if found.figure
+        f"at most {judged.points:.1f} points come back, in {judged.figure} {at}"
+        if judged.figure
         else "nothing comes back"
     )
-    usable = f"at the {found.usable} of {len(audit.rows)} widths that leave the network usable"
-    rest = f"{most}, {beyond} ({found.chance:.1f} may be chance), {usable}."
-    if found.state == "alone":
+    usable = f"at the {judged.usable} of {len(audit.rows)} widths that leave the network usable"
+    rest = f"{most}, {beyond} ({judged.chance:.1f} may be chance), {usable}."
+    if judged.state == "alone":
         return f"Other bits bring nothing back; whether it had forgotten takes a Retrain: {rest}"
-    if found.state == "before":
-        above = f"FA {found.ahead:.1f} points above Retrain's"
+    if judged.state == "before":
+        above = f"FA {judged.ahead:.1f} points above Retrain's"
         return f"It had not forgotten in the first place, {above}: {rest}"
     return f"It stays forgotten: {rest}"

@@ -214,7 +214,7 @@ RULES = (
         "Mostly",
         _always(
             "on the whole it behaves like a model that never saw them, but an attack on each "
-            "sample by itself (LiRA) can tell some of them."
+            "sample by itself can tell some of them."
         ),
     ),
     Rule(

@@ -26,6 +26,7 @@ from qunlearn.report.sections import (
     request_words,
     settings_used,
 )
+from qunlearn.report.summary import Answer, asked_words, comparison_answers
 from qunlearn.runs.data import split_of
 from qunlearn.runs.evaluate import labels_of
 from qunlearn.store.run import Run
@@ -51,7 +52,7 @@ def report_comparison(path: Path, *, data: Path | None = None, image: bool = Fal
     folder = StudyFolder(path)
     table = read_table(folder.table, path / TABLE)
     views = {row.method: view_of(row, table) for row in table.methods}
-    best = min(table.methods, key=lambda row: row.AG[0])
+    best = nearest(table)
     verdicts = {method: beside_retrain(view) for method, view in views.items()}
     gaps = {row.method: {s: row.gaps[s][0] for s in SCORES} for row in table.methods}
     shares = {row.method: row.runtime[0] for row in table.methods}
@@ -68,8 +69,14 @@ def report_comparison(path: Path, *, data: Path | None = None, image: bool = Fal
         "comparison.html.j2",
         folder=path.name,
         table=table,
-        request=request_words(table.parts["forget"], table.request, table.detail),
-        dates=dates_of(infos),
+        answers=[
+            *answers_of(table),
+            asked_words(
+                request_words(table.parts["forget"], table.request, table.detail),
+                table.parts["retain"],
+                dates_of(infos),
+            ),
+        ],
         best=best,
         view=views[best.method],
         verdict=verdicts[best.method],
@@ -90,6 +97,20 @@ def report_comparison(path: Path, *, data: Path | None = None, image: bool = Fal
     )
     drawn = outputs.drawn if outputs else []
     return keep(path, page, [*bars, *drawn, *(figure for figure, _ in conflicts)])
+
+
+def nearest(table: Table) -> TableRow:
+    """The method that comes nearest to Retrain."""
+    return min(table.methods, key=lambda row: row.AG[0])
+
+
+def answers_of(table: Table) -> list[Answer]:
+    """What a comparison shows, in words; nothing if it has no method."""
+    if not table.methods:
+        return []
+    best = nearest(table)
+    view = view_of(best, table)
+    return comparison_answers(best.method, view, beside_retrain(view), table.seeds)
 
 
 def view_of(row: TableRow, table: Table) -> Beside:

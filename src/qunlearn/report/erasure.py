@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from qunlearn.evidence.erase import Plan
 from qunlearn.evidence.erased import ErasedRecord, Left
+from qunlearn.evidence.plan import Plan
+from qunlearn.report.html import counted
 
 WORDS = {
     "backups": "Backups and snapshots of these folders.",
@@ -14,6 +15,7 @@ WORDS = {
     "embedded": "The data set {name}, which is public and not kept by you.",
     "foreign": "{name}, which qunlearn did not write.",
     "unreadable": "The run {name}, which cannot be read; check it with `qunlearn check`.",
+    "list": "The list of what was asked, {name}: it may still name the samples.",
     "outside": "{name}, which is outside of the folder; name a folder above it with --within.",
 }
 
@@ -30,17 +32,21 @@ def left_words(left: Left) -> str:
 def plan_words(plan: Plan, *, resumed: bool = False) -> list[str]:
     """What is to be erased, a line each."""
     head = "Resuming what was begun." if resumed else f"In {plan.within}:"
-    lines = [head, f"{len(plan.tokens):,} samples are erased."]
+    lines = [head, f"{counted(len(plan.tokens), 'sample')} to erase."]
     if plan.removed:
         lines += ["Deleted:", *(f"  - {name}" for name in plan.removed)]
     if plan.cleaned:
         lines += ["Cleaned of the samples:", *(f"  - {name}" for name in plan.cleaned)]
+    if plan.outdated:
+        names = ", ".join(plan.outdated)
+        lines.append(f"Certify again: the signed record is about files that change, in {names}.")
     return [*lines, "Not reached:", *(f"  - {left_words(left)}" for left in plan.left)]
 
 
 def erased_words(done: ErasedRecord) -> str:
     """What was erased, in a sentence."""
     return (
-        f"Erased {done.samples:,} samples by {done.completed}: {len(done.removed):,} items "
-        f"deleted, {len(done.cleaned):,} folders cleaned."
+        f"Erased {counted(done.samples, 'sample')} by {done.completed}: "
+        f"{counted(len(done.removed), 'item')} deleted, {counted(len(done.cleaned), 'folder')} "
+        "cleaned."
     )

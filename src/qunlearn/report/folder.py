@@ -7,7 +7,7 @@ from pathlib import Path
 from qunlearn.errors import UserError
 from qunlearn.report.comparison import report_comparison
 from qunlearn.report.run import report_run
-from qunlearn.store import run, study
+from qunlearn.store import layout, study
 
 
 def report_folder(
@@ -24,7 +24,11 @@ def report_folder(
                 f"The comparison {str(path)!r} has Retrains of its own; leave --reference out."
             )
         return report_comparison(path, data=data, image=image)
-    if path.is_dir() and not (path / run.CONFIG).is_file() and not (path / run.INFO).is_file():
+    if (
+        path.is_dir()
+        and not (path / layout.CONFIG).is_file()
+        and not (path / layout.INFO).is_file()
+    ):
         raise UserError(
             f"The folder {str(path)!r} is neither a run nor a comparison; name one that "
             "`qunlearn forget` or `qunlearn compare` wrote."

@@ -15,8 +15,9 @@ from qunlearn.runs.evaluate import labels_of
 from qunlearn.runs.origin import origin_of
 from qunlearn.runs.outputs import kept_outputs
 from qunlearn.store.files import make_folder, remove, write_bytes, write_text
+from qunlearn.store.layout import FIGURE_NAME, FIGURES, PAGE
 from qunlearn.store.place import check_reached, named
-from qunlearn.store.run import FIGURE_NAME, FIGURES, PAGE, Run
+from qunlearn.store.run import Run
 
 
 def outputs_after(run: Run, labels: dict[str, Tensor]) -> Outputs | None:

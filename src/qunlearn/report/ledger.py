@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from qunlearn.evidence.ledger import Entry
+from qunlearn.evidence.ledger import Entry, Judged
 from qunlearn.report.html import counted, render
-from qunlearn.report.judge import resurfaced
+from qunlearn.report.judge import resurfaced, verdict_of
 from qunlearn.runs.metrics import metrics_of
 from qunlearn.store.files import write_text
 from qunlearn.store.place import named
@@ -23,13 +23,14 @@ SCRIPT = "ledger.js"
 """Sorts the rows by the column that was clicked, or that the address names: ledger.html#2."""
 
 
-def came_back(run: Run) -> list[int]:
-    """The numbers of a run's earlier requests whose samples came back."""
+def judged(run: Run) -> Judged:
+    """How a run that has forgotten is judged: by the verdict that its page shows."""
     metrics = metrics_of(run)
-    if metrics.before is None:
-        return []
+    if metrics.before is None:  # samples were only retired
+        return Judged()
+    missed = verdict_of(metrics, run.info.method).level not in ("yes", "mostly", "unsure")
     parts = [each.part for each in resurfaced(metrics, metrics.before)]
-    return [int(part.removeprefix("forget_")) for part in parts]
+    return Judged(missed, [int(part.removeprefix("forget_")) for part in parts])
 
 
 def ledger_rows(entries: Sequence[Entry]) -> list[list[str]]:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from qunlearn.audit.bits import bits_audit_of
+from qunlearn.audit import finding_of
+from qunlearn.audit.bits import BitsAudit
 from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods.names import made_by
+from qunlearn.report.audit_section import audit_section
 from qunlearn.report.audits import BitsFindings
 from qunlearn.report.bars import gap_bars, runtime_bars
 from qunlearn.report.drawing import Drawn
@@ -29,14 +31,16 @@ from qunlearn.report.sections import (
     request_words,
     settings_used,
 )
+from qunlearn.report.summary import asked_words, run_answers
 from qunlearn.report.words import findings_words
 from qunlearn.runs.data import split_of
 from qunlearn.runs.evaluate import labels_of, scores_of
 from qunlearn.runs.metrics import RunMetrics, metrics_of
 from qunlearn.runs.outputs import kept_outputs, outputs_of
-from qunlearn.runs.provenance import asked_of
+from qunlearn.runs.provenance import asked_of, lines_of
 from qunlearn.runs.reference import check_reference, check_test, declared
-from qunlearn.store.run import CONFIG, Run
+from qunlearn.store.layout import CONFIG
+from qunlearn.store.run import Run
 
 
 def report_run(
@@ -68,27 +72,36 @@ def report_run(
         scores = scores_of(outputs_of(run, split), split, retrain.outputs)
         metrics = replace(metrics, **vars(scores), declared=declared(retrain.run))
     metrics = replace(metrics, whole_classes=split.whole_classes)
-    request, audit = split.last, bits_audit_of(run)
+    request, audit = split.last, finding_of(run, "bits")
     assert request is not None  # or there would be no figures before
     name = str(made_by(run.info.method, run.info.revision))
     bars = _bars(run, name, metrics, retrain)
     outputs = _outputs(run, retrain, split, image)
     conflicts = conflict_figures({name: run})
+    verdict = verdict_of(metrics, run.info.method)
+    asked_for = asked_words(
+        request_words(metrics.parts["forget"].samples, request.kind, request.detail),
+        len(split.retain),
+        dates_of([run.info]),
+        received=next((line.received for line in lines_of(run) if line.received), None),
+        took=f"Forgetting took {run.info.took('forgetting'):,.1f} seconds.",
+    )
+    audited = audit_section(run)
     page = render(
         "run.html.j2",
         folder=path.name,
         method=name,
         dataset=split.data.name,
-        request=request_words(metrics.parts["forget"].samples, request.kind, request.detail),
-        dates=dates_of([run.info]),
-        verdict=verdict_of(metrics, run.info.method),
+        answers=[*run_answers(metrics, verdict), asked_for],
+        verdict=verdict,
         metrics=metrics,
         like=_like(metrics),
         findings=findings_words(metrics),
         bars=bars,
         outputs=outputs,
         conflicts=conflicts,
-        bits=None if audit is None else BitsFindings.of(audit),
+        audited=audited,
+        bits=BitsFindings.of(audit) if isinstance(audit, BitsAudit) else None,
         command=again_command("forget", path / CONFIG, run.config, ("model", "method")),
         settings={name: settings_used(run)},
         facts={
@@ -99,7 +112,8 @@ def report_run(
             **facts_of(run.info),
         },
     )
-    return keep(path, page, [*bars, *outputs.drawn, *(figure for figure, _ in conflicts)])
+    figures = [*bars, *outputs.drawn, *(figure for figure, _ in conflicts)]
+    return keep(path, page, [*figures, *(audited.drawn if audited else ())])
 
 
 @dataclass(frozen=True)

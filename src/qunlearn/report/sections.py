@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,7 +91,17 @@ def dates_of(infos: Iterable[RunInfo]) -> str:
     dated = [(i.begun, i.finished) for i in infos if i.begun is not None and i.finished is not None]
     if not dated:
         return "When it was made is not on record."
-    return f"Begun {min(dated)[0]}, finished {max(finished for _, finished in dated)}."
+    begun, finished = min(dated)[0], max(finished for _, finished in dated)
+    return f"Begun {moment(begun)}, finished {moment(finished)}."
+
+
+def moment(written: str) -> str:
+    """A moment as people read it.
+
+    >>> moment("2026-11-18T18:00:11Z")
+    '2026-11-18 18:00:11 UTC'
+    """
+    return re.sub(r"^(\d{4}-\d\d-\d\d)T([\d:]+)Z$", r"\1 \2 UTC", written)
 
 
 def again_command(

@@ -12,6 +12,16 @@ from qunlearn.report.rows import interval, runtime
 from qunlearn.study.paper import PaperRow
 from qunlearn.study.table import Table
 
+NAMED = {
+    "FA": "forgotten right (FA)",
+    "RA": "retained right (RA)",
+    "TA": "test right (TA)",
+    "MIA": "taken for unseen (MIA)",
+}
+"""The four figures in words, with the field's letters for them."""
+
+AVERAGE = "mean gap (AG)"
+
 MARKS = {"best": " *", "runner-up": " +", None: ""}
 """What stands behind the AG of a method, by its place."""
 
@@ -41,7 +51,8 @@ def comparison_table(
         if row.method in paper:
             rows.append(["  the paper", *_paper_cells(row.method, paper), "", ""])
     rows += [[name, "failed", *[""] * 6] for name in table.failed]
-    return TextTable(["method", *SCORES, "AG", "runtime", "trials"], rows, title)
+    head = ["method", *NAMED.values(), AVERAGE, "time, of Retrain's", "trials"]
+    return TextTable(head, rows, title)
 
 
 def _paper_cells(method: str, paper: Mapping[str, PaperRow]) -> list[str]:
@@ -80,5 +91,5 @@ def predictions_table(table: Table) -> TextTable:
             cells.append(interval(row.relearned) if row.relearned else "")
         rows.append(cells)
     head = ["on what was forgotten", "entropy", "as Retrain", "divergence"]
-    head += [f"LiRA {name}" for name in names] + (["FA fine-tuned"] if relearned else [])
+    head += [f"LiRA {name}" for name in names] + (["right after fine-tuning"] if relearned else [])
     return TextTable(head, rows)

@@ -62,17 +62,17 @@ def adopt_run(config: AdoptConfig, out: Path, *, resume: bool = False) -> Run:
     settings = {name: getattr(config, name) for name in OptimizerConfig.model_fields}
     optimizer = OptimizerConfig(**settings | {"epochs": max(config.epochs, 1)})
     model = model_with(spec, quant, tensors, config.weights)
-    check_fits(model, data, known, optimizer, config.devices)
+    check_fits(model, data, known, optimizer, config.processes)
     # Before it is quantized, if it is not yet: rounding would blur what it remembers.
     full = QuantSpec(quantizer="none")
-    given = model if is_quantized(tensors) else model_with(spec, full, tensors, config.weights)
-    logits = predictions(given, split)
+    adopted = model if is_quantized(tensors) else model_with(spec, full, tensors, config.weights)
+    logits = predictions(adopted, split)
     margins = {part: margin(logits[part], labels) for part, labels in labels_of(split).items()}
     if origin is None:
         info = RunInfo(held_out_check=check_held_out(margins))
     else:
         info = RunInfo(method="retrain", declared=check_unseen(margins, origin, quant))
-    check_inputs(given, data, usual, known, logits["train" if origin is None else "retain"])
+    check_inputs(adopted, data, usual, known, logits["train" if origin is None else "retain"])
 
     calibrate_first(model.eval(), data, known, optimizer)
     fabric = make_fabric(config)
@@ -135,13 +135,13 @@ def check_held_out(margins: Mapping[str, Tensor]) -> HeldOutCheck:
     """Whether the held-out part looks as unseen as it is said to be; raises if it does not."""
     names = {"held_out": "held-out", "train": "trained", "test": "test"}
     parts = {part: margins.get(part, torch.zeros(0)) for part in names}
-    found = exposure(parts["train"], parts["held_out"], parts["test"])
-    if found.verdict == "trained on":
+    result = exposure(parts["train"], parts["held_out"], parts["test"])
+    if result.verdict == "trained on":
         raise UserError(
             "The held-out data looks trained on: confidence on it is as on the training part, and "
             "higher than on the test part; name data that the network never saw with --held-out."
         )
-    if found.verdict == "swapped":
+    if result.verdict == "swapped":
         confidences = ", ".join(
             f"{100 * float(parts[part].sigmoid().mean()):.1f} % on {name} samples"
             for part, name in names.items()
@@ -152,7 +152,7 @@ def check_held_out(margins: Mapping[str, Tensor]) -> HeldOutCheck:
             f"trained ones (mean confidence in the true label: {confidences}); swap --trained-on "
             "and --held-out, or hold out samples of the same kind as the trained ones."
         )
-    return HeldOutCheck(found.verdict, found.samples, found.reason)
+    return HeldOutCheck(result.verdict, result.samples, result.reason)
 
 
 def normalised_as(

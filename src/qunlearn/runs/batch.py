@@ -11,6 +11,7 @@ import torch
 
 from qunlearn.data import Split
 from qunlearn.data.choose import matching
+from qunlearn.data.dataset import first_repeated
 from qunlearn.data.table import position, read_table
 from qunlearn.errors import UserError
 from qunlearn.runs.lines import RequestLine
@@ -34,7 +35,7 @@ def checked_day(text: str, name: str) -> str:
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise UserError(f"{name} = {text!r} is no day; write it as 2026-11-18.") from None
+        raise UserError(f"{name} = {text!r} is not a date; write it as 2026-11-18.") from None
     if day > datetime.now(UTC).date():
         raise UserError(f"{name} = {text!r} is in the future; check the year and the month.")
     return day.isoformat()
@@ -52,11 +53,14 @@ def read_requests(path: Path) -> list[Row]:
             "received and reference."
         )
     header = rows[0]
+    twice = first_repeated(name for name in header if name in COLUMNS)
+    if twice is not None:
+        raise UserError(f"The file {str(path)!r} has the column {twice!r} twice; remove one.")
     places = {name: position(header, name) for name in COLUMNS}
-    found = [_row(number, row, places, path) for number, row in enumerate(rows[1:], start=2)]
-    if not found:
+    requests = [_row(number, row, places, path) for number, row in enumerate(rows[1:], start=2)]
+    if not requests:
         raise UserError(f"The file {str(path)!r} lists no requests; put one on each row.")
-    return found
+    return requests
 
 
 def _row(number: int, cells: list[str], places: Mapping[str, int | None], path: Path) -> Row:
@@ -66,7 +70,9 @@ def _row(number: int, cells: list[str], places: Mapping[str, int | None], path: 
     where = f"row {number} of {str(path)!r}"
     if bool(values["id"]) == bool(values["rule"]):
         raise UserError(f"In {where} there must be an id or a rule, and not both; complete it.")
-    received = checked_day(values["received"], f"received, {where},") if values["received"] else ""
+    received = (
+        checked_day(values["received"], f"In {where}, received") if values["received"] else ""
+    )
     return Row(number, values["id"], values["rule"], received or None, values["reference"] or None)
 
 

@@ -12,28 +12,29 @@ from qunlearn.errors import UserError
 from qunlearn.runs.data import DATA
 from qunlearn.runs.metrics import metrics_of
 from qunlearn.runs.model_file import check_manifest, tensors_of
-from qunlearn.store import run as parts
+from qunlearn.store import layout
 from qunlearn.store.files import UNDER_WAY
+from qunlearn.store.layout import PARTS
 from qunlearn.store.lock import LOCK, check_unlocked
 from qunlearn.store.place import FILE, FOLDER, kind_of
-from qunlearn.store.run import PARTS, Run
+from qunlearn.store.run import Run
 
-ADDED = (parts.AUDIT, parts.PAGE, DATA, parts.KEY, *parts.PAPERS)
+ADDED = (layout.AUDIT, layout.PAGE, DATA, layout.KEY, *layout.PAPERS)
 """What other commands put into a run folder beside figures; no part of the run."""
 
-LEFT = (parts.CHECKPOINT, LOCK)
+LEFT = (layout.CHECKPOINT, LOCK)
 """What is there only while a run is being made, beside files that are being written."""
 
 READ: dict[str, Callable[[Run], object]] = {
-    parts.INFO: lambda run: run.info,
-    parts.CHECKSUMS: lambda run: run.checksums,
-    parts.CONFIG: lambda run: run.config,
-    parts.SPLIT: lambda run: manifest.parse(run.split),
-    parts.MODEL: tensors_of,
-    parts.HISTORY: lambda run: run.history,
-    parts.METRICS: metrics_of,
-    parts.PREDICTIONS: lambda run: run.predictions,
-    parts.AUDIT: lambda run: run.audits,
+    layout.INFO: lambda run: run.info,
+    layout.CHECKSUMS: lambda run: run.checksums,
+    layout.CONFIG: lambda run: run.config,
+    layout.SPLIT: lambda run: manifest.parse(run.split),
+    layout.MODEL: tensors_of,
+    layout.HISTORY: lambda run: run.history,
+    layout.METRICS: metrics_of,
+    layout.PREDICTIONS: lambda run: run.predictions,
+    layout.AUDIT: lambda run: run.audits,
 }
 """How each file is read, and compared with its checksum by that."""
 
@@ -79,19 +80,19 @@ def check_run(path: Path) -> list[Fault]:
     if not path.is_dir():
         raise UserError(f"There is no run folder {str(path)!r}; check the path.")
     present = {entry.name for entry in path.iterdir()}
-    if not present & {parts.CONFIG, parts.INFO}:
+    if not present & {layout.CONFIG, layout.INFO}:
         raise UserError(f"The folder {str(path)!r} is not a run; name one that qunlearn wrote.")
-    if parts.INFO not in present:
+    if layout.INFO not in present:
         check_unlocked(path)
         unfinished = Fault(FaultKind.UNFINISHED, path)
         return [unfinished, *foreign(path, (*PARTS, *ADDED), left_is_fine=True)]
     try:
-        older, sums = parts.format_of(path) == 1, Run(path).checksums
+        older, sums = layout.format_of(path) == 1, Run(path).checksums
     except UserError as error:
         unreadable = Fault(FaultKind.UNREADABLE, path, str(error))
         return [unreadable, *foreign(path, (*PARTS, *ADDED))]
-    wanted = {*parts.NEEDED, *sums, *(() if older else (parts.CHECKSUMS,))}
-    known = {*(wanted if parts.CHECKSUMS in present else PARTS), parts.AUDIT}
+    wanted = {*layout.NEEDED, *sums, *(() if older else (layout.CHECKSUMS,))}
+    known = {*(wanted if layout.CHECKSUMS in present else PARTS), layout.AUDIT}
     faults = [
         fault for name in READ for fault in _faults(path, name, name in wanted, name in known)
     ]
@@ -123,7 +124,7 @@ def _disagreements(run: Run, sums: dict[str, str]) -> Iterator[Fault]:
         check_manifest(run)
     except UserError as error:
         yield Fault(FaultKind.UNREADABLE, run.path, str(error))
-    if run.info.model_sha256 != sums.get(parts.MODEL):
+    if run.info.model_sha256 != sums.get(layout.MODEL):
         yield Fault(FaultKind.OTHER_WEIGHTS, run.path)
     for name in sorted(sums.keys() - {*PARTS}):
         yield Fault(FaultKind.UNKNOWN_CHECKSUM, run.path, name)
@@ -143,11 +144,11 @@ def foreign(
     for entry in sorted(path.iterdir()):
         name, kind = entry.name, kind_of(entry)
         left = name in LEFT or name.startswith(UNDER_WAY)
-        expected = name in files or left or bool(parts.ALSO.fullmatch(name))
-        if name == parts.FIGURES and kind == FOLDER:
+        expected = name in files or left or bool(layout.ALSO.fullmatch(name))
+        if name == layout.FIGURES and kind == FOLDER:
             for figure in sorted(entry.iterdir()):
-                yield from _odd(figure, bool(parts.FIGURE_NAME.fullmatch(figure.name)), FILE)
-        elif name in folders or name in (parts.FIGURES, parts.RECORDS):
+                yield from _odd(figure, bool(layout.FIGURE_NAME.fullmatch(figure.name)), FILE)
+        elif name in folders or name in (layout.FIGURES, layout.RECORDS):
             yield from _odd(entry, True, FOLDER)
         elif left and kind == FILE and not left_is_fine:
             yield Fault(FaultKind.LEFT_OVER, entry)

@@ -68,21 +68,21 @@ def some_unseen(run: Run, most: int, data: Path | None = None) -> Split:
     def read(config: DataConfig) -> Split:
         key = ManifestKey.read(run.path)
         data = _load_for(kept, config, key=key)
-        found = manifest.align(kept, data)
+        aligned = manifest.align(kept, data)
         unseen = [
             {name: mark for name, mark in part.items() if name not in kept.retired}
             for part in (kept.test, kept.held_out)
         ]
         part = next((part for part in unseen if part), {})
-        rows = found.index_of(name for name in part if name in found).sort().values
+        rows = aligned.index_of(name for name in part if name in aligned).sort().values
         if not len(rows):
             raise manifest.another(kept, data.name, "no test sample is there")
         # Evenly spaced: some sources are sorted by class.
         rows = rows[torch.linspace(0, len(rows) - 1, min(most, len(rows))).round().long()]
-        names = [found.ids[row] for row in rows.tolist()]
+        names = [aligned.ids[row] for row in rows.tolist()]
         taken = {name: part[name] for name in names}
-        (test,) = manifest.find(kept, found, taken, called=data.name, key=key)
-        return Split(found, kept.seed, (), test[:0], test[:0], test)
+        (test,) = manifest.find(kept, aligned, taken, called=data.name, key=key)
+        return Split(aligned, kept.seed, (), test[:0], test[:0], test)
 
     return _first_fit(run, data_config(run), data, read)[1]
 
@@ -138,8 +138,8 @@ def place_of(run: Run, **changed: Any) -> DataConfig:
 def _metadata_found(run: Run, config: DataConfig) -> DataConfig:
     if config.metadata is None:
         return config
-    found = next(nearby(run.path, config.metadata), config.metadata)
-    return config.model_copy(update={"metadata": found})
+    path = next(nearby(run.path, config.metadata), config.metadata)
+    return config.model_copy(update={"metadata": path})
 
 
 def _first_fit(

@@ -34,16 +34,16 @@ def completed(config: AdoptConfig, run: Run, tensors: Mapping[str, Tensor]) -> A
                 f"{flag} {value} does not go with --retrain-of: a Retrain is taken as it is, with "
                 "the parts of the run; leave it out."
             )
-    given = config.model_fields_set
-    moved = given & DataConfig.model_fields.keys()
+    stated = config.model_fields_set
+    moved = stated & DataConfig.model_fields.keys()
     data = place_of(run, **{name: getattr(config, name) for name in moved})
     header = Header.read(run.model_path)
-    factory = config.model if "model" in given else None
+    factory = config.model if "model" in stated else None
     spec = spec_of(header, factory, str(run.path))  # code has to be named by the user
-    found: dict[str, object] = {"model": spec.name, "width": spec.width}
+    recorded: dict[str, object] = {"model": spec.name, "width": spec.width}
     if is_quantized(tensors):
         quant = header.quant
-        found |= {
+        recorded |= {
             "quantizer": quant.quantizer,
             "weight_bits": quant.weights or 32,
             "act_bits": quant.activations or 32,
@@ -52,7 +52,7 @@ def completed(config: AdoptConfig, run: Run, tensors: Mapping[str, Tensor]) -> A
             "init": quant.init,
             "keep": tuple(name for name, bits in quant.overrides.items() if bits is None),
         }
-    missing = {name: value for name, value in found.items() if name not in given}
+    missing = {name: value for name, value in recorded.items() if name not in stated}
     return AdoptConfig.parse(config.to_dict() | data.to_dict() | missing)
 
 
@@ -82,10 +82,10 @@ def _check_list(trained_on: Sequence[str], split: Split, run: Run) -> None:
     ids = split.data.ids
     forgotten = [ids[row] for row in listed[torch.isin(listed, split.forgotten)].tolist()]
     if forgotten:
-        more = f", as are {others(forgotten)}" if forgotten[1:] else ""
+        and_others = f", as are {others(forgotten)}" if forgotten[1:] else ""
         raise UserError(
-            f"The sample {forgotten[0]!r} is in --trained-on{more}, and was to be forgotten: this "
-            "is no Retrain; declare a network that was trained without what is forgotten."
+            f"The sample {forgotten[0]!r} is in --trained-on{and_others}, and was to be forgotten: "
+            "this is no Retrain; declare a network that was trained without what is forgotten."
         )
     if not torch.equal(listed.sort().values, split.retain):
         raise UserError(

@@ -22,6 +22,7 @@ from qunlearn.runs.train import keep_key
 from qunlearn.store.info import RunInfo
 from qunlearn.store.run import Run
 from qunlearn.training.devices import leave_together
+from qunlearn.training.group import place
 
 PLACES = ("run", "start_from", "provenance.data")
 """The settings that only say where something is; digests say that it is the same."""
@@ -39,6 +40,7 @@ def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:
 
 def execute(plan: Plan, out: Path, *, resume: bool = False) -> Run:
     """Do what was planned."""
+    place(plan.split.data)
     with Run.writing(out, plan.record, plan.header.split, resume, places=PLACES) as run:
         if Run.is_complete(out):
             return run

@@ -13,7 +13,9 @@ from qunlearn.methods.calibration import Calibration
 from qunlearn.methods.relearn import Relearning
 from qunlearn.metrics import Scores
 from qunlearn.metrics.membership import REPORTED
-from qunlearn.store.run import METRICS, DeclaredCheck, Run
+from qunlearn.store.info import DeclaredCheck
+from qunlearn.store.layout import METRICS
+from qunlearn.store.run import Run
 from qunlearn.store.typed import Json, typed, untyped
 
 RENAMED = {

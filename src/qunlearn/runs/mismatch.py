@@ -63,10 +63,10 @@ def check_inputs(
     ways = list(_other_ways(data, usual))
     tests = len(ways) + 1
     if halves_errors(errors_now, 0, tests):
-        found = {way: _errors(model, way.data, some, way.reverse) for way in ways}
-        best = min(found, key=lambda way: found[way])
-        if halves_errors(errors_now, found[best], tests):
-            raise UserError(f"{right}, and {_percent(found[best], some)} {best.words}.")
+        errors_of = {way: _errors(model, way.data, some, way.reverse) for way in ways}
+        best = min(errors_of, key=lambda way: errors_of[way])
+        if halves_errors(errors_now, errors_of[best], tests):
+            raise UserError(f"{right}, and {_percent(errors_of[best], some)} {best.words}.")
     if halves_errors(errors, errors_then, tests):
         raise UserError(
             f"{right}, and {_percent(errors_then, index)} if its outputs stand for other classes "

@@ -22,9 +22,9 @@ def origin_of(run: Run) -> Run | None:
 
 def recorded(folder: Path, named: Path, digest: str | None) -> Run:
     """The run of a name, seen from a folder, with the weights that are on record, if any are."""
-    found = with_digest(folder, named, digest) if digest else None
-    if found is not None:
-        return found
+    run = with_digest(folder, named, digest) if digest else None
+    if run is not None:
+        return run
     run = Run.open(named)
     if digest:
         raise UserError(
@@ -38,7 +38,7 @@ def with_digest(folder: Path, named: Path, digest: str) -> Run | None:
     """The run of a name, seen from a folder, whose weights have this digest; None if none has."""
     for path in nearby(folder, named):
         if Run.is_complete(path):
-            found = Run.open(path)
-            if found.info.model_sha256 == digest:
-                return found
+            run = Run.open(path)
+            if run.info.model_sha256 == digest:
+                return run
     return None

@@ -24,7 +24,8 @@ from qunlearn.runs.origin import recorded
 from qunlearn.runs.provenance import TABLE, Provenance, asked_of
 from qunlearn.runs.recipe import check_start, inherited, recipe_of, within_budget
 from qunlearn.runs.request import WAYS, ForgetConfig, RequestConfig
-from qunlearn.store.run import SPLIT, Run
+from qunlearn.store.layout import SPLIT
+from qunlearn.store.run import Run
 from qunlearn.training.devices import make_fabric
 
 
@@ -69,8 +70,8 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     config, origin = _located(config, out)
     method, recipe = find_method(config.method), recipe_of(origin)
     usual = inherited(recipe, method, config.start_from is not None)
-    given = usual | config.method_settings
-    settings = settings_of(method, given)
+    values = usual | config.method_settings
+    settings = settings_of(method, values)
     fabric = make_fabric(config)
     begun = _begun_request(config, out) if resume else None
     joins = (config.where, config.metadata, config.requests)
@@ -79,8 +80,8 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     data, then = located(origin, known, config.data_path, columns=columns)
     split, lines = _asked(then, config) if begun is None else (then.repeat(begun), None)
     if config.budget is not None:
-        given |= {"steps": within_budget(config.budget, recipe, split, method, settings)}
-        settings = settings_of(method, given)
+        values |= {"steps": within_budget(config.budget, recipe, split, method, settings)}
+        settings = settings_of(method, values)
     digest = request_digest(split)
     if config.record.request not in (None, digest):
         raise UserError(
@@ -101,7 +102,7 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     record: dict[str, object] = config.model_copy(update={TABLE: None}).to_dict() | in_tables
     record |= {"settings": settings.to_dict(), TABLE: provenance.to_dict()}
     if split.requests[-1].ids:
-        check_request(model, split, settings, config.devices)
+        check_request(model, split, settings, config.processes)
     elif (
         metrics_of(origin).before is not None
     ):  # samples are only retired: the weights are the previous ones
@@ -151,9 +152,9 @@ def _asked(split: Split, config: ForgetConfig) -> tuple[Split, tuple[RequestLine
 
 def asked(split: Split, request: RequestConfig) -> Split:
     """The split with the request added."""
-    given = [flag for name, flag in WAYS.items() if getattr(request, name) is not None]
-    if len(given) != 1:
-        problem = f"Conflicting flags: {', '.join(given)}" if given else "Say what to forget"
+    flags = [flag for name, flag in WAYS.items() if getattr(request, name) is not None]
+    if len(flags) != 1:
+        problem = f"Conflicting flags: {', '.join(flags)}" if flags else "Say what to forget"
         raise UserError(f"{problem}; give exactly one of {', '.join(WAYS.values())}.")
     if request.forget_seed is not None and request.random is None:
         raise UserError("--forget-seed goes with --random only; leave it out.")

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.lines import RequestLine
-from qunlearn.store.run import CONFIG, Run
+from qunlearn.store.layout import CONFIG
+from qunlearn.store.run import Run
 from qunlearn.store.typed import typed
 from qunlearn.training.config import Config
 
@@ -88,9 +89,9 @@ def separated(config: Mapping[str, object]) -> dict[str, object]:
         record["data"] = settings.pop("data")
     if isinstance(recipe := settings.pop("recipe", None), Mapping):
         names = ("from_scratch", "network", "start")
-        own = {name: recipe[name] for name in names if name in recipe}
-        training = {name: value for name, value in recipe.items() if name not in own}
-        record["recipe"] = {**own, "training": training}
+        start = {name: recipe[name] for name in names if name in recipe}
+        training = {name: value for name, value in recipe.items() if name not in start}
+        record["recipe"] = {**start, "training": training}
     if record:  # as it was written before the methods had their present names
         settings |= {name: _renamed(settings[name]) for name in NAMED if name in settings}
     return settings | ({TABLE: record} if record else {})

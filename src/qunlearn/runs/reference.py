@@ -58,7 +58,8 @@ def check_test(split: Split) -> None:
     if "test" not in split.measured():
         raise UserError(
             f"The data set {split.data.name!r} has no test samples of the classes that are "
-            "retained, and TA and MIA are measured on them; add some (docs/data.md says where)."
+            "retained, and TA and MIA are measured on them; add some "
+            "(docs/reference/data.md says where)."
         )
 
 

@@ -14,20 +14,20 @@ from qunlearn.runs.provenance import TABLE, Provenance, separated
 from qunlearn.training.config import ComputeConfig, Config
 
 
-def pairs(given: Any) -> Any:
+def pairs(entries: Any) -> Any:
     """`[{"beta": 1}, "alpha=0.5"]`, from a file and from flags, as one table; the last wins."""
-    if isinstance(given, Mapping):
-        return dict(given)
-    found: dict[str, object] = {}
-    for entry in given:
+    if isinstance(entries, Mapping):
+        return dict(entries)
+    table: dict[str, object] = {}
+    for entry in entries:
         if isinstance(entry, Mapping):
-            found |= entry
+            table |= entry
             continue
         name, sign, value = str(entry).partition("=")
         if not sign or not name:
             raise ValueError("write --set NAME=VALUE, such as --set alpha=0.5")
-        found[name.strip()] = value.strip()
-    return found
+        table[name.strip()] = value.strip()
+    return table
 
 
 WAYS = {"random": "--random", "classes": "--class", "ids": "--ids", "where": "--where"}
@@ -39,49 +39,51 @@ class RequestConfig(Config):
 
     panel: ClassVar[str] = "What to forget (one of these)"
 
-    random: float | None = Field(None, description="A random share of what is retained, as 0.1.")
+    random: float | None = Field(
+        None, description="A random fraction of the retained samples, such as 0.1."
+    )
     classes: tuple[str, ...] | None = Field(
         None,
         description="A whole class, by number or name; may be given several times.",
         json_schema_extra={"flag": "--class", "metavar": "K", "repeated": True},
     )
-    ids: Path | None = Field(None, description="The samples in a file of ids: CSV, JSON or text.")
+    ids: Path | None = Field(None, description="The samples listed in a file: CSV, JSON or text.")
     column: str | None = Field(
         None, description="The column of --ids that holds the ids; `id` by default."
     )
     where: str | None = Field(
-        None, description='The samples that a rule on metadata names, as "user == 42".'
+        None, description='The samples whose metadata match a rule, such as "user == 42".'
     )
     forget_seed: int | None = Field(
         None, ge=0, description="Seed of --random; that of the split by default."
     )
     skip_unusable: bool = Field(
         False,
-        description="Leave out ids of --ids that are unknown, repeated, or forgotten or retired "
-        "already; they are counted.",
+        description="Skip ids that are unknown, listed twice, or already forgotten or retired; "
+        "their number is reported.",
     )
 
     @classmethod
     def joined(
-        cls, written: Mapping[str, object], given: Mapping[str, object]
+        cls, written: Mapping[str, object], flags: Mapping[str, object]
     ) -> dict[str, object]:
         """Another way to ask replaces the file's; settings are put beside the file's."""
         kept = dict(written)
-        if given.keys() & {*WAYS, "requests"}:
+        if flags.keys() & {*WAYS, "requests"}:
             once = (*WAYS, "requests", "column", "skip_unusable")
             kept = {name: v for name, v in kept.items() if name not in once}
             _forget_record(kept, "request")
-        if "settings" in given and "settings" in kept:
-            flags = given["settings"]
-            added = flags if isinstance(flags, list) else [flags]
-            given = {**given, "settings": [kept["settings"], *added]}
-        if "run" in given:
+        if "settings" in flags and "settings" in kept:
+            settings = flags["settings"]
+            added = settings if isinstance(settings, list) else [settings]
+            flags = {**flags, "settings": [kept["settings"], *added]}
+        if "run" in flags:
             _forget_record(kept, "origin")
         if "data" in kept:  # as --data is spelt in a file
             kept["data_path"] = kept.pop("data")
         if "data_dir" in kept:  # as it was spelt once
             kept["data_path"] = kept.pop("data_dir")
-        return {**kept, **given}
+        return {**kept, **flags}
 
 
 def _forget_record(settings: dict[str, object], name: str) -> None:
@@ -103,7 +105,7 @@ class OriginConfig(Config):
     )
     metadata: Path | None = Field(
         None,
-        description="A CSV to join to the samples by its column `id`; by default the run's own.",
+        description="A CSV of metadata, joined by its column `id`; by default the run's.",
     )
     model: str | None = Field(None, description="The package.module:factory of a custom model.")
     provenance: Provenance | None = Field(
@@ -134,46 +136,46 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
 
     requests: Path | None = Field(
         None,
-        description="Several requests at once: a CSV with the columns id or rule, received and "
+        description="A CSV with one request per row; its columns are id (or rule), received and "
         "reference.",
     )
     received: str | None = Field(
         None,
-        description="The day that the request was received, as 2026-11-18; for the ledger.",
+        description="The date the request was received, such as 2026-11-18; for the ledger.",
         json_schema_extra={"metavar": "DATE"},
     )
     reference: str | None = Field(
-        None, description="What you call the request, such as a ticket number; for the ledger."
+        None, description="Your reference for the request, such as a ticket number; for the ledger."
     )
     method: str = Field(
         "calibrated", description="See `qunlearn methods`; or your own as package.module:name."
     )
     settings: Annotated[dict[str, Any], BeforeValidator(pairs)] = Field(
         default_factory=dict,
-        description="A setting of the method, as alpha=0.5; may be given several times.",
+        description="A setting of the method, such as alpha=0.5; may be given several times.",
         json_schema_extra={"flag": "--set", "metavar": "NAME=VALUE", "repeated": True},
     )
     start_from: Path | None = Field(
         None,
-        description="With --method retrain, if the network was trained from another run's: the run "
-        "in which that one was retrained.",
+        description="With --method retrain, for a network that was trained from another run's "
+        "network: the Retrain of that other run.",
     )
     depth: Depth | None = Field(
         None,
-        description="Short for --set depth=...: deep, so that forgetting withstands fine-tuning, "
-        "or shallow, which takes fewer steps.",
+        description="deep: forgetting withstands later fine-tuning. shallow: fewer steps, but "
+        "fine-tuning can bring samples back. Same as --set depth=...",
     )
     budget: float | None = Field(
         None,
         gt=0,
-        description="The most that forgetting may cost: a share of a Retrain's steps below 1, as "
-        "0.05, or a number of steps.",
+        description="Maximum number of steps, or, below 1, a fraction of a Retrain's steps, such "
+        "as 0.05.",
     )
     skip_probe: bool = Field(
         False, description="Do not measure what fine-tuning on retained samples brings back."
     )
-    epochs: int | None = Field(None, description="Short for --set epochs=N, and wins over it.")
-    seed: int | None = Field(None, description="Short for --set seed=N, and wins over it.")
+    epochs: int | None = Field(None, description="Same as --set epochs=N, and overrides it.")
+    seed: int | None = Field(None, description="Same as --set seed=N, and overrides it.")
 
     @property
     def method_settings(self) -> dict[str, object]:

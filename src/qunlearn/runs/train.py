@@ -25,9 +25,11 @@ from qunlearn.runs.model_file import Header, model_with, save, tensors_of
 from qunlearn.runs.provenance import Provenance
 from qunlearn.store.files import Row
 from qunlearn.store.info import RunInfo
-from qunlearn.store.run import SPLIT, Run
+from qunlearn.store.layout import SPLIT
+from qunlearn.store.run import Run
 from qunlearn.training.config import Config, OptimizerConfig
 from qunlearn.training.devices import leave_together, make_fabric
+from qunlearn.training.group import place
 from qunlearn.training.train import check_fits, train
 
 
@@ -43,13 +45,13 @@ def train_run(config: TrainConfig, out: Path, *, resume: bool = False) -> Run:
         config = config.model_copy(update={"provenance": record})
     quant = quant_spec(config)
     fabric = make_fabric(config)
-    given = config.dataset, config.data_dir
+    requested = config.dataset, config.data_dir
     config, split = split_to_train(config, out, resume)
     data = split.data
     spec = model_spec(config.model, config.width, data)
     model = starting_model(config, spec, quant, split)
     # Whatever is wrong is said before writing.
-    check_fits(model, data, split.train, config, config.devices)
+    check_fits(model, data, split.train, config, config.processes)
     work = partial(
         train_into,
         model=model,
@@ -57,7 +59,7 @@ def train_run(config: TrainConfig, out: Path, *, resume: bool = False) -> Run:
         header=header_of(spec, quant, split),
         optimizer=optimizer_of(config),
     )
-    places = () if given == (config.dataset, config.data_dir) else ("dataset", "data_dir")
+    places = () if requested == (config.dataset, config.data_dir) else ("dataset", "data_dir")
     return made(fabric, out, config, split, resume, work, places)
 
 
@@ -102,6 +104,7 @@ def made(
     places: Container[str] = (),
 ) -> Run:
     """The run in the folder `out`, where each process does `work` unless it is complete already."""
+    place(split.data)
     with Run.writing(out, config.to_dict(), split.to_json(), resume, places) as run:
         if not Run.is_complete(out):
             keep_key(split, out)

@@ -19,12 +19,20 @@ def write_checksums(path: Path, sums: Mapping[str, str]) -> None:
 
 def read_checksums(path: Path) -> dict[str, str]:
     """Read a checksum file: the checksum of each file name."""
-    lines = read(path, str.splitlines, "text")
+    text = str(read(path, str, "text"))
+    try:
+        return parse_checksums(text)
+    except ValueError as error:
+        raise UserError(
+            f"The file {str(path)!r} is damaged: {error}; restore it from a copy."
+        ) from None
+
+
+def parse_checksums(text: str) -> dict[str, str]:
+    """The checksum of each file name; a `ValueError` if a line is something else."""
+    lines = text.splitlines()
     matches = [_LINE.fullmatch(line) for line in lines]
     sums = {match[2]: match[1] for match in matches if match}
     if not lines or len(sums) < len(lines):
-        raise UserError(
-            f"The file {str(path)!r} is damaged: a line is not a checksum followed by a file "
-            "name; restore it from a copy."
-        )
+        raise ValueError("a line is not a checksum followed by a file name")
     return sums

@@ -97,6 +97,20 @@ def _temporary(folder: int, mode: int) -> tuple[str, int]:
         os.close(handle)  # deleted by `sweep` before it was locked
 
 
+@contextmanager
+def beacon(folder: Path) -> Iterator[Path]:
+    """A file of a random name within the block: who sees it, has this folder."""
+    with writing(folder), opened(folder, make=True) as place:
+        name, handle = _temporary(place, 0o600)
+    try:
+        yield folder / name
+    finally:
+        with suppress(OSError, UserError), opened(folder) as place:
+            os.unlink(name, dir_fd=place)
+        with suppress(OSError):
+            os.close(handle)
+
+
 def sweep(folder: int) -> None:
     """Delete temporary files of killed writers in an open folder; those in use stay."""
     for name in names_in(folder):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from qunlearn.errors import UserError
@@ -12,6 +13,10 @@ from qunlearn.store.files import try_lock, writing
 from qunlearn.store.place import FILE, kind_of, open_own, opened
 
 LOCK = ".lock"
+
+
+class Locked(UserError):
+    """Another process is writing to the folder."""
 
 
 @contextmanager
@@ -31,6 +36,31 @@ def locked(folder: Path) -> Iterator[None]:
             os.close(handle)
 
 
+@contextmanager
+def locked_in_turn(folder: Path, patience: float = 60.0) -> Iterator[None]:
+    """Lock `folder` for a short while; waits up to `patience` seconds for whoever has it."""
+    with ExitStack() as stack:
+        until = time.monotonic() + patience
+        while True:
+            try:
+                stack.enter_context(locked(folder))
+                break
+            except Locked:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
+        yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether another process is writing to `folder`."""
+    try:
+        check_unlocked(folder)
+    except Locked:
+        return True
+    return False
+
+
 def check_unlocked(folder: Path) -> None:
     """Raise if another process is writing to `folder`."""
     path = folder / LOCK
@@ -43,8 +73,8 @@ def check_unlocked(folder: Path) -> None:
             os.close(handle)
 
 
-def _locked_error(folder: Path) -> UserError:
-    return UserError(
+def _locked_error(folder: Path) -> Locked:
+    return Locked(
         f"Another process is writing to {str(folder)!r}; wait for it to end, or name another "
         "folder with --out."
     )

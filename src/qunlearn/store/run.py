@@ -1,27 +1,10 @@
-"""The run folder: settings, data split, weights and results.
-
-config.toml         the settings; `qunlearn train --config` with it repeats the run
-split.json          the manifest: every sample's part and hash, and the requests to forget
-model.safetensors   the weights, with everything needed to build the model in the header
-history.jsonl       one line per epoch
-metrics.json        accuracy and the other metrics
-predictions.safetensors   the model's logits on every part that was measured
-checksums.txt       the SHA-256 of every file here; `sha256sum -c checksums.txt` checks them too
-run.json            start and end, versions, machine, timings; written last, so its presence
-                    means "complete"
-
-An unfinished run also has checkpoint.safetensors, from which it can be resumed, and .lock. Files
-added later, such as audit.json and a report, are not part of the run. A file is compared with its
-checksum when it is read. Runs of format 1 have no checksums.txt and no format in run.json; only
-their weights are checked.
-"""
+"""The run folder: reading a complete run, writing a new one; `layout.py` lists its files."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import re
 import time
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from qunlearn.dates import utc
 from qunlearn.errors import UserError
-from qunlearn.store import toml
+from qunlearn.store import start, toml
 from qunlearn.store.checksums import read_checksums, write_checksums
 from qunlearn.store.files import (
-    UNDER_WAY,
     Row,
     append_line,
     json_text,
@@ -44,46 +26,38 @@ from qunlearn.store.files import (
     reading,
     remove,
     sha256,
-    sweep,
     write_bytes,
     write_json,
     write_text,
     writing,
 )
-from qunlearn.store.info import DeclaredCheck as DeclaredCheck
 from qunlearn.store.info import RunInfo, machine, versions
+from qunlearn.store.layout import (
+    AUDIT,
+    CHECKPOINT,
+    CHECKSUMS,
+    CONFIG,
+    FORMAT,
+    HISTORY,
+    INFO,
+    KEY,
+    METRICS,
+    MODEL,
+    NEEDED,
+    PARTS,
+    PREDICTIONS,
+    SPLIT,
+    format_of,
+    names,
+)
 from qunlearn.store.limits import parse_lines
-from qunlearn.store.lock import LOCK, check_unlocked, locked
+from qunlearn.store.lock import check_unlocked, locked
 from qunlearn.store.place import named, names_in, opened
 from qunlearn.store.typed import Json, typed, untyped
 from qunlearn.store.weights import read_tensors, write_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-CONFIG, SPLIT, MODEL = "config.toml", "split.json", "model.safetensors"
-HISTORY, METRICS, INFO = "history.jsonl", "metrics.json", "run.json"
-PREDICTIONS, CHECKSUMS = "predictions.safetensors", "checksums.txt"
-CHECKPOINT, AUDIT = "checkpoint.safetensors", "audit.json"
-PAGE, FIGURES = "report.html", "figures"
-FIGURE_NAME = re.compile(r"(gaps|runtime|(confidence|answers|sample|conflict)-.*|image)\.(svg|png)")
-"""File names of figures."""
-PAPERS = ("forgetting.intoto.json", "forgetting.html", "commitment.json", "erased.json")
-"""The papers of a request: its signed record and page, its commitment, what was erased."""
-KEY = "split.key"
-"""The key of the manifest's hashes, readable by its owner only."""
-RECORDS = "records"
-"""The folder of earlier signed records."""
-ALSO = re.compile(r"proof-\d+\.json|.*\.onnx")
-"""Names of files that a run folder may hold, too: proofs for requesters, exported networks."""
-PARTS = (CONFIG, SPLIT, MODEL, HISTORY, METRICS, PREDICTIONS, CHECKSUMS, INFO)
-NEEDED = (CONFIG, SPLIT, MODEL, METRICS, INFO)
-OLDEST, FORMAT = 1, 2
-"""The oldest format of the run folder that is read, and the format that is written."""
-
-
-class AnotherRun(UserError):
-    """The run in the folder has other settings or samples than the current request."""
 
 
 class Run:
@@ -95,38 +69,7 @@ class Run:
     @staticmethod
     def check_free(path: Path, resume: bool = False) -> None:
         """Raise unless a run could be written to `path`, or resumed there; changes nothing."""
-        try:
-            os.fspath(path).encode()
-        except UnicodeEncodeError:
-            raise UserError(
-                f"The output {str(path)!r} has a name that is not UTF-8, which the files in it "
-                "cannot be read by; name another one with --out."
-            ) from None
-        try:
-            exists = path.exists()
-        except OSError as error:
-            raise UserError(
-                f"The output {str(path)!r} is not a valid path: {error.strerror}; name another one "
-                "with --out."
-            ) from None
-        if exists and not path.is_dir():
-            raise UserError(f"The output {str(path)!r} is a file; name a new folder with --out.")
-        begun = path.is_dir() and (path / CONFIG).is_file()
-        if begun and not resume:
-            check_unlocked(path)
-        if path.is_dir() and not (resume and begun) and _names(path):
-            hint = ", or add --resume to resume the run in it" if begun else ""
-            raise UserError(
-                f"The output folder {str(path)!r} is not empty; name a new one with --out{hint}."
-            )
-        ancestor = path.absolute()
-        while not ancestor.exists():
-            ancestor = ancestor.parent
-        if not ancestor.is_dir() or not os.access(ancestor, os.W_OK | os.X_OK):
-            raise UserError(
-                f"The output folder {str(path)!r} cannot be written: {str(ancestor)!r} is not a "
-                "folder with write permission; name another one with --out."
-            )
+        start.check_free(path, resume)
 
     @classmethod
     def create(cls, path: Path) -> Run:
@@ -154,64 +97,14 @@ class Run:
         with named(path):
             make_folder(path)
             with locked(path):
-                yield cls._begun(path, config, manifest, resume, places)
-
-    @classmethod
-    def _begun(
-        cls,
-        path: Path,
-        config: Mapping[str, object],
-        manifest: str,
-        resume: bool,
-        places: Container[str],
-    ) -> Run:
-        cls.check_free(path, resume)  # again: another process may have written meanwhile
-        run = cls(path)
-        run._check_begun_with(config, manifest, places)
-        run._tidy()
-        if not cls.is_complete(path):
-            run._begin(config, places)
-            run.write_split(manifest)
-        return run
-
-    def _begin(self, config: Mapping[str, object], places: Container[str]) -> None:
-        """Save the settings; the file keeps the modification time of the start of the run."""
-        file, current = self.path / CONFIG, toml.loads(toml.dumps(config))
-        if not file.is_file():
-            self.write_config(config)
-            return
-        begun, saved = file.stat().st_mtime_ns, _compared(self.config)
-        current = _compared(current)
-        names = (name for name in {**saved, **current} if name in places)
-        if any(saved.get(name) != current.get(name) for name in names):
-            self.write_config(config)
-            os.utime(file, ns=(begun, begun), follow_symlinks=False)
-
-    def _check_begun_with(
-        self, config: Mapping[str, object], manifest: str, places: Container[str]
-    ) -> None:
-        """Raise if the folder has a run with other settings or other samples."""
-        current = _compared(toml.loads(toml.dumps(config)))
-        saved = _compared(self.config) if (self.path / CONFIG).is_file() else current
-        names = (name for name in {**saved, **current} if name not in places)
-        name = next((name for name in names if saved.get(name) != current.get(name)), None)
-        if name is not None:
-            raise AnotherRun(
-                f"The run {str(self.path)!r} was started with {name} = {saved.get(name)!r}, not "
-                f"{current.get(name)!r}; use the original setting, or name a new folder with --out."
-            )
-        if (self.path / SPLIT).is_file() and self.split != manifest:
-            raise AnotherRun(
-                f"The run {str(self.path)!r} was started with other samples than the data has now; "
-                "restore the data, or start a new run with another --out."
-            )
-
-    def _tidy(self) -> None:
-        """Delete leftovers of a killed process; the checkpoint stays until the run is complete."""
-        finished = Run.is_complete(self.path)
-        with writing(self.path), opened(self.path) as folder:
-            sweep(folder)
-        remove(self.path / (CHECKPOINT if finished else HISTORY))
+                start.check_free(path, resume)  # another process may have written meanwhile
+                run = cls(path)
+                start.check_same(run, config, manifest, places)
+                start.tidy(run)
+                if not cls.is_complete(path):
+                    start.record_settings(run, config, places)
+                    run.write_split(manifest)
+                yield run
 
     @classmethod
     def open(cls, path: Path) -> Run:
@@ -248,7 +141,7 @@ class Run:
         if not path.is_dir():
             return
         ours = (*PARTS, CHECKPOINT, AUDIT, KEY)
-        foreign = [name for name in _names(path) if name not in ours]
+        foreign = [name for name in names(path) if name not in ours]
         if foreign or (Run.is_complete(path) and not finished):
             content = f"also holds {foreign[0]!r}" if foreign else "holds a finished run"
             raise UserError(
@@ -404,39 +297,3 @@ class Run:
         """The provenance of the run."""
         path = self._checked(INFO)
         return typed(RunInfo, read_object(path), path)
-
-
-def _compared(config: Mapping[str, object]) -> dict[str, object]:
-    """Settings for comparison, by name; those of the provenance as `provenance.NAME`.
-
-    `download` and `cache_dir` are left out, because they do not affect the result.
-
-    >>> _compared({"lr": 0.1, "download": True, "provenance": {"origin": "ab"}})
-    {'lr': 0.1, 'provenance.origin': 'ab'}
-    """
-    flat: dict[str, object] = {}
-    for name, value in config.items():
-        if name == "provenance" and isinstance(value, Mapping):
-            flat |= {f"{name}.{key}": each for key, each in value.items()}
-        elif name not in ("download", "cache_dir"):
-            flat[name] = value
-    return flat
-
-
-def format_of(path: Path) -> int:
-    """The format of a complete run; an unsupported one is a `UserError`."""
-    number = read_object(path / INFO).get("format", 1)
-    if not isinstance(number, int) or not OLDEST <= number <= FORMAT:
-        newer = isinstance(number, int) and number > FORMAT
-        remedy = "upgrade qunlearn" if newer else "use the version of qunlearn that wrote it"
-        raise UserError(
-            f"The run {str(path)!r} has format {number!r}; this version of qunlearn reads formats "
-            f"{OLDEST} to {FORMAT}; {remedy}."
-        )
-    return number
-
-
-def _names(folder: Path) -> list[str]:
-    """The names in a folder, without lock and temporary files."""
-    names = [path.name for path in folder.iterdir()]
-    return [name for name in names if name != LOCK and not name.startswith(UNDER_WAY)]

@@ -11,6 +11,7 @@ from qunlearn.errors import UserError
 from qunlearn.store import toml
 from qunlearn.store.files import (
     json_text,
+    make_folder,
     read,
     read_object,
     sweep,
@@ -18,14 +19,19 @@ from qunlearn.store.files import (
     write_text,
     writing,
 )
+from qunlearn.store.limits import LARGEST
 from qunlearn.store.lock import locked
-from qunlearn.store.place import named, opened
+from qunlearn.store.place import FILE, check_kind, check_reached, named, opened
 from qunlearn.store.run import Run
 from qunlearn.store.typed import Json
 
 CONFIG, TABLE = "compare.toml", "table.json"
 SUM = "sha256"
 """Key of the checksum in a table, computed over its other entries."""
+
+
+PLACES = ("run", "data_path", "workers", "threads")
+"""Settings in which machines that make one comparison together may differ."""
 
 
 class StudyFolder:
@@ -46,6 +52,24 @@ class StudyFolder:
                     sweep(folder)
                 write_text(path / CONFIG, toml.dumps(config))
                 yield cls(path)
+
+    @classmethod
+    def joined(cls, path: Path, config: Mapping[str, object]) -> StudyFolder:
+        """The folder of a comparison that another machine makes; it must be the same comparison."""
+        folder = cls(path)
+        if not (path / CONFIG).is_file():
+            raise UserError(
+                f"There is no comparison to join in {str(path)!r}; check --out, or leave --join "
+                "out."
+            )
+        saved, current = folder.config, toml.loads(toml.dumps(config))
+        for name in {**saved, **current}:
+            if saved.get(name) != current.get(name) and name not in PLACES:
+                raise UserError(
+                    f"The comparison {str(path)!r} has {name} = {saved.get(name)!r}, not "
+                    f"{current.get(name)!r}; give the same settings to join it."
+                )
+        return folder
 
     def write_table(self, table: Mapping[str, object]) -> None:
         """Save the table with its checksum."""
@@ -82,6 +106,20 @@ class StudyFolder:
         """The settings."""
         config: Json = read(self.path / CONFIG, toml.loads, "TOML")
         return config
+
+
+def journal_path(path: Path) -> Path:
+    """The place of a search's journal, which optuna writes; no link leads there."""
+    make_folder(path.parent)
+    check_reached(path.parent)
+    for name in (path, path.with_name(f"{path.name}.lock")):
+        check_kind(name, FILE)
+    if path.is_file() and path.stat().st_size > LARGEST["JSON"]:
+        raise UserError(
+            f"The journal {str(path)!r} has more than {LARGEST['JSON']:,} bytes, the limit for "
+            "such files; delete it to start the search again from the finished trials."
+        )
+    return path
 
 
 def _sum(table: Mapping[str, object], everything: bool = False) -> str:

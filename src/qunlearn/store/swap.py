@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from qunlearn.store.files import read_json, remove, sweep, write_json, writing
+from qunlearn.store.layout import FIGURE_NAME, FIGURES, INFO
 from qunlearn.store.place import FILE, FOLDER, kind_of, names_in, opened
-from qunlearn.store.run import FIGURE_NAME, FIGURES, INFO
 
 STAGE, READY = ".erasing", "ready.json"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +20,12 @@ from qunlearn.runs.recipe import inherited, recipe_of
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import start_digest
 from qunlearn.store.place import check_reached
-from qunlearn.store.run import AnotherRun, Run
+from qunlearn.store.run import Run
+from qunlearn.store.start import AnotherRun
 from qunlearn.study.config import CELLS, TRIALS, CompareConfig, Settings, folder_name, variant
+from qunlearn.study.executors.base import Executor, Finished
+from qunlearn.study.progress import StudyProgress
 from qunlearn.study.table import CellResult
-from qunlearn.study.workers import side_by_side
-from qunlearn.training.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -146,33 +147,49 @@ def stated(config: ForgetConfig) -> dict[str, object]:
     start = config.start_from
     usual = inherited(recipe_of(Run.open(config.run)), method, start is not None)
     settings = settings_of(method, usual | config.method_settings).to_dict()
-    found = {
+    depends_on = {
         "settings": settings,
         "devices": config.devices,
         "precision": config.precision,
         "start": start_digest(start, config.record.start) if start else None,
     }
-    # The first revision goes without saying, so that what was made before there were any is found.
-    return found if method.revision == 1 else {**found, "revision": method.revision}
+    # What is as usual is left out, so that cells of earlier versions are found.
+    unusual = {name: getattr(config, name) for name in ("nodes", "sync_batchnorm")}
+    unusual |= {"revision": method.revision if method.revision > 1 else None}
+    return depends_on | {name: value for name, value in unusual.items() if value}
 
 
-def run_cells(cells: Sequence[Cell], workers: int, title: str) -> list[Run | Failure]:
-    """Make those cells that are not there yet, `workers` of them at a time; all of them, in order.
+def run_cells(cells: Sequence[Cell], executor: Executor, title: str) -> list[Run | Failure]:
+    """Make those cells that are not there yet; all of them, in order.
 
     A cell that was interrupted is resumed.
     """
     for cell in cells:
         cell.check()
     missing = [cell for cell in cells if not cell.done]
-    failed: dict[Path, Failure] = {}
-    with Progress(title, len(cells), len(missing) > 0) as progress:
-        progress.advance(len(cells) - len(missing))
-        for cell, outcome in side_by_side(Cell.make, missing, workers):
-            if isinstance(outcome, Failure):
-                failed[cell.path] = Failure(f"seed {cell.seed}: {outcome}")
-            progress.show({f"{cell.method} seed": cell.seed})
-            progress.advance()
-    return [failed.get(cell.path) or Run.open(cell.path) for cell in cells]
+    outcomes = dict(make_cells(missing, executor, title, len(cells)))
+    return [outcomes.get(cell.path) or Run.open(cell.path) for cell in cells]
+
+
+def make_cells(
+    cells: Sequence[Cell], executor: Executor, title: str, total: int
+) -> Iterator[tuple[Path, Failure | None]]:
+    """Hand cells to the executor; each one's folder and failure, as it finishes."""
+    with StudyProgress(title, total, total - len(cells), executor.apart) as progress:
+        executor.submit(cells)
+        waiting = {cell.path for cell in cells}
+        while waiting:
+            for event in executor.events():
+                progress.add(event)
+                if isinstance(event, Finished):
+                    waiting.discard(event.cell.path)
+                    yield event.cell.path, failure_of(event)
+            progress.refresh()
+
+
+def failure_of(event: Finished) -> Failure | None:
+    """Why a cell failed, with its seed."""
+    return Failure(f"seed {event.cell.seed}: {event.failure}") if event.failure else None
 
 
 def result_of(run: Run, seed: int) -> CellResult:

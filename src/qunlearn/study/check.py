@@ -7,11 +7,11 @@ from pathlib import Path
 
 from qunlearn.errors import UserError
 from qunlearn.runs.check import Fault, FaultKind, check_run, foreign
+from qunlearn.store.layout import PAGE
 from qunlearn.store.lock import check_unlocked
 from qunlearn.store.place import FOLDER, kind_of
-from qunlearn.store.run import PAGE
 from qunlearn.store.study import CONFIG, TABLE, StudyFolder
-from qunlearn.study.config import CELLS, TRIALS
+from qunlearn.study.config import CELLS, JOBS, SEARCHES, TRIALS
 
 
 def check_folder(path: Path) -> dict[Path, list[Fault]]:
@@ -27,7 +27,7 @@ def check_folder(path: Path) -> dict[Path, list[Fault]]:
     methods = [method for kind in kinds for method in _folders(kind)]
     faults = [
         *_unreadable(StudyFolder(path)),
-        *foreign(path, (CONFIG, TABLE, PAGE), (CELLS, TRIALS)),
+        *foreign(path, (CONFIG, TABLE, PAGE), (CELLS, TRIALS, JOBS, SEARCHES)),
         *(fault for folder in (*kinds, *methods) for fault in foreign(folder, (), _names(folder))),
     ]
     cells = [cell for method in methods for cell in _folders(method)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from qunlearn.data import Split
@@ -26,27 +26,36 @@ from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
 from qunlearn.study.cells import Cell, Cells, result_of, run_cells, start_of
 from qunlearn.study.config import CompareConfig, Settings, variant
+from qunlearn.study.executors.base import Executor
+from qunlearn.study.executors.open import opened_executor
 from qunlearn.study.ranking import ranking
 from qunlearn.study.source import Source
 from qunlearn.study.table import CellResult, Table, noise_floor, rows_of
-from qunlearn.study.tune import need_optuna, tuned
-from qunlearn.study.workers import side_by_side
+from qunlearn.study.tune import Search, need_optuna, run_searches
 
 
-def compare_run(config: CompareConfig, out: Path, home: Path | None = None) -> Table:
+def compare_run(
+    config: CompareConfig, out: Path, home: Path | None = None, executor: Executor | None = None
+) -> Table:
     """Make what is missing of a comparison, and keep its table in `out`.
 
     Cells are kept in `home`, which comparisons of the same request may share; in `out` by default.
+    The `executor` makes them; by default the one that the settings name.
     """
     origin = recorded(out, config.run, config.record.origin)
     config = config.model_copy(update=found_again(config, out) | {"run": origin.path})
     source, given = planned(config)
     cells = Cells(config, home or out, check(config, given))
-    digest = {TABLE: {"origin": origin.info.model_sha256}}
-    with named(cells.home, out):
+    record = config.to_dict() | {TABLE: {"origin": origin.info.model_sha256}}
+    with named(cells.home, out), ExitStack() as stack:
         references = retrain_cells(cells, given)
-        with StudyFolder.writing(out, config.to_dict() | digest) as folder:
-            table = tabulated(config, cells, references, given, source)
+        if executor is None:
+            executor = stack.enter_context(opened_executor(config, cells.home))
+        if config.join:
+            StudyFolder.joined(out, record)
+            return tabulated(config, cells, references, given, source, executor)
+        with StudyFolder.writing(out, record) as folder:
+            table = tabulated(config, cells, references, given, source, executor)
             folder.write_table(table.to_json())
     return table
 
@@ -57,12 +66,12 @@ def found_again(config: CompareConfig, out: Path) -> dict[str, Path]:
     return {n: next(nearby(out, path), path) for n, path in named.items() if path is not None}
 
 
-def retrain_all(config: CompareConfig, home: Path) -> None:
+def retrain_all(config: CompareConfig, home: Path, executor: Executor) -> None:
     """Make the Retrains of a comparison, and nothing else of it."""
     _, given = planned(config)
     with named(home):
         references = retrain_cells(Cells(config, home, check(config, given)), given)
-        list(map(_made, run_cells(references, config.workers, "retraining")))
+        list(map(_made, run_cells(references, executor, "retraining")))
 
 
 def retrain_cells(cells: Cells, given: Mapping[str, Settings]) -> list[Cell]:
@@ -80,23 +89,26 @@ def tabulated(
     references: Sequence[Cell],
     given: dict[str, Settings],
     source: Source | None,
+    executor: Executor,
 ) -> Table:
     """Make what is missing, and the table of it."""
-    retrains = list(map(_made, run_cells(references, config.workers, "retraining")))
+    retrains = list(map(_made, run_cells(references, executor, "retraining")))
     trials = {name: source.trials[source.row(name)] for name in config.names} if source else {}
     failed: dict[str, str] = {}
     split = split_of(retrains[0], config.data_path)
     if config.tune:
-        search = partial(tuned, cells, retrains[0], split.whole_classes)
-        jobs = [(name, given[name]) for name in config.names]
-        for (name, _), found in side_by_side(search, jobs, config.workers):
-            if isinstance(found, Failure):
-                failed[name] = str(found)
+        searches = [
+            Search(cells, retrains[0], split.whole_classes, name, given[name])
+            for name in config.names
+        ]
+        for name, best in run_searches(searches, executor).items():
+            if isinstance(best, Failure):
+                failed[name] = str(best)
             else:
-                given[name], trials[name] = found
+                given[name], trials[name] = best
     names = [name for name in config.names if name not in failed]
     wanted = [cells.cell(name, given[name], seed) for name in names for seed in range(config.seeds)]
-    made = run_cells(wanted, config.workers, "comparing")
+    made = run_cells(wanted, executor, "comparing")
     outcomes = list(zip(wanted, made, strict=True))
     for cell, run in outcomes:
         if isinstance(run, Failure):

@@ -15,6 +15,7 @@ from qunlearn.data.rules import parse_rule
 from qunlearn.errors import UserError
 from qunlearn.methods import all_methods, find_method
 from qunlearn.runs.request import OriginConfig, RequestConfig, pairs
+from qunlearn.study.executors.config import ExecutorConfig
 from qunlearn.training.config import ComputeConfig
 
 Select = Literal["heldout", "oracle"]
@@ -23,7 +24,7 @@ Settings = Mapping[str, object]
 """A method's settings, by name."""
 
 
-class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
+class CompareConfig(OriginConfig, RequestConfig, ExecutorConfig, ComputeConfig):
     """Everything that makes a comparison."""
 
     panel: ClassVar[str] = "The comparison"
@@ -56,7 +57,13 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
         "heldout",
         description="What the search looks at: only the held-out part, or Retrain (oracle).",
     )
-    workers: int = Field(1, ge=1, description="How many cells to make at a time.")
+
+    join: bool = Field(
+        False,
+        description="Help with the comparison that another machine makes in --out, a shared "
+        "folder: its cells and its searches are shared. That machine writes the table.",
+        exclude=True,
+    )
 
     @property
     def names(self) -> list[str]:
@@ -96,7 +103,9 @@ class CompareConfig(OriginConfig, RequestConfig, ComputeConfig):
         shared = {*OriginConfig.model_fields, *RequestConfig.model_fields}
         shared |= set(ComputeConfig.model_fields)
         values = {name: getattr(self, name) for name in shared if name in self.model_fields_set}
-        if self.workers > 1 and self.threads is None:
+        if self.away and self.threads is None:
+            values["threads"] = self.cluster_threads
+        elif self.workers > 1 and self.threads is None:
             values["threads"] = max(1, (os.cpu_count() or 1) // self.workers)
         return values
 
@@ -151,3 +160,6 @@ def folder_name(method: str) -> str:
 
 CELLS, TRIALS = "cells", "trials"
 """Where a comparison keeps its runs, and those of its searches."""
+
+JOBS, SEARCHES = "jobs", "searches"
+"""Where it keeps the jobs that it submits while it runs, and the journals of its searches."""

@@ -15,15 +15,19 @@ from qunlearn.runs.data import load_data
 from qunlearn.runs.provenance import provenance_of, separated
 from qunlearn.runs.train import train_run
 from qunlearn.store.place import named
-from qunlearn.store.run import AnotherRun, Run
+from qunlearn.store.run import Run
+from qunlearn.store.start import AnotherRun
 from qunlearn.study.compare import compare_run, planned, retrain_all
 from qunlearn.study.config import CompareConfig, Select
+from qunlearn.study.executors.base import Executor
+from qunlearn.study.executors.config import ExecutorConfig
+from qunlearn.study.executors.open import opened_executor
 from qunlearn.study.paper import PaperRow, Stated, printed, stated
 from qunlearn.study.table import Table
 from qunlearn.training.config import ComputeConfig
 
 IMAGES = 5000
-Scale = Literal["small", "paper"]
+Scale = Literal["small", "medium", "paper"]
 Variant = Literal["paper", "released"]
 
 
@@ -131,7 +135,7 @@ EXPERIMENTS: dict[str, tuple[Scenario, ...]] = {
 is ours."""
 
 
-class ReproduceConfig(ComputeConfig):
+class ReproduceConfig(ExecutorConfig, ComputeConfig):
     """How much of the paper is reproduced, and how."""
 
     panel: ClassVar[str] = "The experiment"
@@ -143,7 +147,9 @@ class ReproduceConfig(ComputeConfig):
         json_schema_extra={"argument": True},
     )
     scale: Scale = Field(
-        "small", description="small (a quarter of the width, 5,000 images), or paper."
+        "small",
+        description="small (a quarter of the width, 5,000 images), medium (a quarter of the width, "
+        "all images, 60 epochs), or paper.",
     )
     variant: Variant = Field(
         "paper", description="paper, or released: bits and layers of the earlier public code."
@@ -177,17 +183,19 @@ class ReproduceConfig(ComputeConfig):
         "oracle",
         description="What the search looks at: Retrain (oracle), as the paper; or heldout.",
     )
-    workers: int = Field(1, ge=1, description="How many cells to make at a time.")
 
 
 def reproduce(config: ReproduceConfig, out: Path) -> Iterator[Block]:
     """Make what is missing of an experiment; each block's table with the paper's, as it is done."""
     with named(out):
-        yield from _reproduced(config, out)
+        blocks = chosen(config)
+        with opened_executor(config, out) as executor:
+            yield from _reproduced(config, out, blocks, executor)
 
 
-def _reproduced(config: ReproduceConfig, out: Path) -> Iterator[Block]:
-    blocks = chosen(config)
+def _reproduced(
+    config: ReproduceConfig, out: Path, blocks: Sequence[Scenario], executor: Executor
+) -> Iterator[Block]:
     recipes = [TrainConfig.parse(training(block, config, out)) for block in blocks]
     homes = [out / home_of(block, config) for block in blocks]
     for twin in filter(None, (twin_of(block, config) for block in blocks)):
@@ -204,12 +212,13 @@ def _reproduced(config: ReproduceConfig, out: Path) -> Iterator[Block]:
     for block, recipe, home in zip(blocks, recipes, homes, strict=True):
         original = home / "original"
         if base := twin_of(block, config):
-            make_twin(base, config, out)
+            make_twin(base, config, out, executor)
             check_original(original, recipe)  # it may be from a twin that is gone
         make_original(original, recipe)
         # Experiments that ask the same of the same network share their cells, not their table.
         cells = home / block.folder
-        table = compare_run(comparison(block, config, original, out), cells / config.what, cells)
+        asked = comparison(block, config, original, out)
+        table = compare_run(asked, cells / config.what, cells, executor)
         # The paper's figures are of LSQ+, where the released code has LSQ.
         usual = block.quantizer == ("lsq" if config.variant == "released" else "lsq+")
         yield Block(
@@ -226,7 +235,7 @@ def _reproduced(config: ReproduceConfig, out: Path) -> Iterator[Block]:
 def home_of(block: Scenario, config: ReproduceConfig) -> str:
     """The folder of a block's network."""
     size = "" if config.images == IMAGES else f"-{config.images}-images"
-    size = "-full-size" if config.scale == "paper" else size
+    size = {"small": size, "medium": "-all-images", "paper": "-full-size"}[config.scale]
     twin = "-from-twin" if twin_of(block, config) else ""
     return f"{block.dataset}-{block.model}-{block.quantizer}-{config.variant}{size}{twin}"
 
@@ -238,11 +247,12 @@ def twin_of(block: Scenario, config: ReproduceConfig) -> Scenario | None:
     return replace(block, quantizer="none")
 
 
-def make_twin(twin: Scenario, config: ReproduceConfig, out: Path) -> None:
+def make_twin(twin: Scenario, config: ReproduceConfig, out: Path, executor: Executor) -> None:
     """Train the full-precision network and its Retrains, where they are not there yet."""
     home = out / home_of(twin, config)
     make_original(home / "original", TrainConfig.parse(training(twin, config, out)))
-    retrain_all(comparison(twin, config, home / "original", out), home / twin.folder)
+    asked = comparison(twin, config, home / "original", out)
+    retrain_all(asked, home / twin.folder, executor)
 
 
 def check_original(path: Path, recipe: TrainConfig) -> None:
@@ -291,7 +301,8 @@ def comparison(
     block: Scenario, config: ReproduceConfig, original: Path, out: Path
 ) -> CompareConfig:
     """What a block asks of its network."""
-    shared = (*ComputeConfig.model_fields, "seeds", "settings_from", "tune", "select", "workers")
+    shared = (*ComputeConfig.model_fields, *ExecutorConfig.model_fields)
+    shared += ("seeds", "settings_from", "tune", "select")
     given = {name: getattr(config, name) for name in shared} | {"data_path": config.data_dir}
     settings = {"retrain.epochs": 160} if config.scale == "paper" else {}
     methods = config.methods or block.methods
@@ -305,15 +316,15 @@ def chosen(config: ReproduceConfig) -> list[Scenario]:
     """The blocks that are asked for."""
     if config.what not in EXPERIMENTS:
         raise unknown("experiment", config.what, EXPERIMENTS)
-    if config.scale == "paper" and config.images != IMAGES:
+    if config.scale != "small" and config.images != IMAGES:
         raise UserError(
-            f"--images {config.images} is for the small scale; leave it out with --scale paper, "
-            "which takes the whole set."
+            f"--images {config.images} is for the small scale; leave it out with --scale "
+            f"{config.scale}, which takes the whole set."
         )
-    if config.scale == "paper" and config.from_twin:
+    if config.scale != "small" and config.from_twin:
         raise UserError(
-            "--from-twin is for the small scale; leave it out with --scale paper, which trains "
-            "from scratch as the paper does."
+            f"--from-twin is for the small scale; leave it out with --scale {config.scale}, which "
+            "trains from scratch as the paper does."
         )
     blocks = EXPERIMENTS[config.what]
     if config.variant == "released":  # whose quantizer is LSQ
@@ -356,6 +367,8 @@ def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, object]:
         "lr": 0.05,
         "warmup": 2,
     }
+    if config.scale == "medium":
+        small = {**small, "subset": None, "epochs": 60}
     if twin_of(block, config):
         small = {**small, "epochs": 20, "lr": 0.01, "warmup": 1}
     return {**recipe, **small}

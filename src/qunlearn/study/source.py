@@ -8,8 +8,25 @@ from pathlib import Path
 
 from qunlearn.errors import UserError
 from qunlearn.store.files import read_json
+from qunlearn.store.typed import typed
 from qunlearn.study.config import Settings, variant
-from qunlearn.study.table import read_table
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What a table says of a method's settings."""
+
+    method: str
+    settings: Settings
+    trials: int
+
+
+@dataclass(frozen=True)
+class _Searched:
+    """What a table says of its settings; a file that holds no more will do."""
+
+    rows: tuple[_Row, ...]
+    select: str | None = None
 
 
 @dataclass(frozen=True)
@@ -26,7 +43,7 @@ class Source:
         """Read a table."""
         content = read_json(path)
         try:
-            table = read_table(content, path)
+            table = typed(_Searched, content, path)
         except UserError:
             raise UserError(
                 f"The file {str(path)!r} is not a comparison's table; name the table.json that "
@@ -34,9 +51,10 @@ class Source:
             ) from None
         settings = {
             row.method: {name: value for name, value in row.settings.items() if name != "seed"}
-            for row in table.methods
+            for row in table.rows
+            if row.method != "retrain"
         }
-        return cls(path, table.select, settings, {row.method: row.trials for row in table.methods})
+        return cls(path, table.select, settings, {row.method: row.trials for row in table.rows})
 
     def row(self, name: str) -> str:
         """The row that a method's settings come from; a variant without its own has its base's."""

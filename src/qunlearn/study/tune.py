@@ -2,66 +2,193 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import Range, find_method
 from qunlearn.metrics import average_gap
 from qunlearn.runs.metrics import metrics_of
+from qunlearn.store.files import as_written
+from qunlearn.store.lock import is_locked, locked_in_turn
 from qunlearn.store.run import Run
-from qunlearn.study.cells import Cells, run_cells
-from qunlearn.study.config import Settings, variant
+from qunlearn.store.study import journal_path
+from qunlearn.study.cells import Cell, Cells, failure_of
+from qunlearn.study.config import SEARCHES, Settings, folder_name, variant
+from qunlearn.study.executors.base import Executor, Finished
+from qunlearn.study.progress import StudyProgress
 
 SPREAD = 8
 """How many trials are spread over the range before optuna draws conclusions from them."""
 
 
-def tuned(
-    cells: Cells, retrain: Run, whole_classes: bool, job: tuple[str, Settings]
-) -> tuple[Settings, int]:
-    """The settings that were best, and how many trials it took.
+class Search:
+    """The search for one method's settings: asks for a trial, is told its outcome, asks again.
 
     The first trial is the default's, some more are spread over the range, the others are optuna's.
-    `job` is a method's name with the settings that are given. Finished trials are kept: a search
-    that was interrupted, or is to have more trials, is resumed. The best trial is the
-    method's cell of seed 0 at the same time: nothing is trained twice.
+    Trials are in a journal in the study's folder, from which an interrupted search is resumed, and
+    through which several machines share one search. A trial's figures come from its run.
+
+    Args:
+        cells: The cells of the study.
+        retrain: The Retrain of seed 0.
+        whole_classes: Whether whole classes are forgotten.
+        name: The method.
+        given: Its settings that are not searched.
     """
-    name, given = job
-    count, select = cells.config.tune, cells.config.select
-    method = find_method(variant(name)[0])
-    searched = {k: v for k, v in method.config.search.items() if k not in given}
-    if not searched:
-        return given, 0
-    optuna = need_optuna()
-    space = {
-        k: optuna.distributions.FloatDistribution(v.low, v.high, log=v.log)
-        for k, v in searched.items()
-    }
-    study = optuna.create_study()
-    runs, failure = {}, None
-    for number in range(count):
-        study.sampler = optuna.samplers.TPESampler(seed=number)  # so that it can go on from here
-        if number == 0:
-            study.enqueue_trial({k: method.config.model_fields[k].default for k in searched})
-        elif number < SPREAD:
-            study.enqueue_trial(spread(number, searched))
-        trial = study.ask(space)
-        cell = cells.trial(name, {**given, **trial.params}, number)
-        (outcome,) = run_cells([cell], 1, f"{name}, trial {number + 1} of {count}")
-        if isinstance(outcome, Failure):  # a rate at which it explodes is a trial all the same
-            failure = outcome
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+
+    def __init__(self, cells: Cells, retrain: Run, whole_classes: bool, name: str, given: Settings):
+        self.cells, self.name, self._given = cells, name, given
+        self._retrain, self._whole_classes = retrain, whole_classes
+        method = find_method(variant(name)[0])
+        self._ranges = {k: v for k, v in method.config.search.items() if k not in given}
+        self._defaults = {k: method.config.model_fields[k].default for k in self._ranges}
+        self.count = cells.config.tune if self._ranges else 0
+        self.number = 0
+        self._numbers, self._deferred = deque(range(self.count)), set[int]()
+        self.runs: dict[int, Run] = {}
+        self._settings: dict[int, Settings] = {}
+        self._distances: dict[int, float] = {}
+        self._failure: Failure | None = None
+        self._study: Any = self._opened() if self._ranges else None
+
+    def _opened(self) -> Any:
+        """The study in its journal; one of its own for everything that a distance depends on."""
+        optuna, config = need_optuna(), self.cells.config
+        method = find_method(variant(self.name)[0])
+        depends: dict[str, object] = {
+            "origin": Run.open(config.run).info.model_sha256,
+            "request": self.cells.asked,
+            "retrain": self._retrain.info.model_sha256,
+            "method": [self.name, method.revision],
+            "given": {name: str(value) for name, value in sorted(self._given.items())},
+            "ranges": {name: [v.low, v.high, v.log] for name, v in self._ranges.items()},
+            "select": config.select,
+        }
+        text = json.dumps(depends, sort_keys=True)
+        path = journal_path(self.cells.home / SEARCHES / f"{folder_name(self.name)}.jsonl")
+        journal = optuna.storages.journal
+        backend = journal.JournalFileBackend(str(path), journal.JournalFileOpenLock(str(path)))
+        with as_written(path):
+            return optuna.create_study(
+                storage=optuna.storages.JournalStorage(backend),
+                study_name=hashlib.sha256(text.encode()).hexdigest(),
+                load_if_exists=True,
+            )
+
+    def next(self) -> Cell | None:
+        """The next trial that is to be made; None when there is none.
+
+        One that another machine is making comes last: by then it may be done.
+        """
+        while self._numbers:
+            self.number = self._numbers.popleft()
+            cell = self._cell(self._asked(self.number))
+            cell.check()
+            if cell.done:
+                self.tell(cell, None)
+            elif self.number not in self._deferred and is_locked(cell.path):
+                self._deferred.add(self.number)
+                self._numbers.append(self.number)
+            else:
+                return cell
+        return None
+
+    def _asked(self, number: int) -> Any:
+        """The trial of a number: from the journal, or a new one."""
+        optuna, study = need_optuna(), self._study
+        with locked_in_turn(self.cells.home / SEARCHES):
+            trials = study.get_trials(deepcopy=False)
+            known: Any = trials[number] if number < len(trials) else None
+            if known is not None and self._ranges.keys() <= known.params.keys():
+                return known
+            study.sampler = optuna.samplers.TPESampler(seed=number)  # so that it can be resumed
+            if known is None and number == 0:
+                study.enqueue_trial(self._defaults)
+            elif known is None and number < SPREAD:
+                study.enqueue_trial(spread(number, self._ranges))
+            # A search that was killed may have left a trial without its settings.
+            begun = known is not None and known.state == optuna.trial.TrialState.RUNNING
+            trial = optuna.trial.Trial(study, known._trial_id) if begun else study.ask()
+            for name, limits in self._ranges.items():
+                trial.suggest_float(name, limits.low, limits.high, log=limits.log)
+            return trial
+
+    def _cell(self, trial: Any) -> Cell:
+        """The cell of a trial; settings outside the range are no trial of this search."""
+        settings = {name: trial.params.get(name) for name in self._ranges}
+        for name, value in settings.items():
+            limits = self._ranges[name]
+            if not isinstance(value, float) or not limits.low <= value <= limits.high:
+                raise UserError(
+                    f"The journal of the search for {self.name} has {name} = {value!r}, which is "
+                    f"outside its range; delete the folder {SEARCHES!r} of the study."
+                )
+        self._settings[self.number] = {**self._given, **settings}
+        return self.cells.trial(self.name, self._settings[self.number], self.number)
+
+    def tell(self, cell: Cell, failure: Failure | None) -> None:
+        """Take note of what came of the last trial; one that failed is a trial all the same."""
+        optuna = need_optuna()
+        if failure is not None:
+            self._failure = failure
+            outcome: dict[str, object] = {"state": optuna.trial.TrialState.FAIL}
         else:
-            runs[number] = outcome
-            study.tell(trial, distance(outcome, retrain, select, whole_classes))
-    if not runs:
-        raise Failure(f"all {count} trials failed, the last because of {failure}")
-    chosen = {**given, **study.best_params}
-    first = cells.cell(name, chosen, 0)
-    if not first.done:
-        runs[study.best_trial.number].copy_to(first.path)
-    return chosen, count
+            run = self.runs[self.number] = Run.open(cell.path)
+            select = self.cells.config.select
+            value = distance(run, self._retrain, select, self._whole_classes)
+            self._distances[self.number] = value
+            outcome = {"values": value}
+        self._study.tell(self.number, skip_if_finished=True, **outcome)
+
+    def result(self) -> tuple[Settings, int]:
+        """The settings that were best, and how many trials it took.
+
+        The best trial is the method's cell of seed 0 at the same time: nothing is trained twice.
+        """
+        if self._study is None:
+            return self._given, 0
+        if not self.runs:
+            raise Failure(f"all {self.count} trials failed, the last because of {self._failure}")
+        best = min(self._distances, key=lambda number: (self._distances[number], number))
+        first = self.cells.cell(self.name, self._settings[best], 0)
+        if not first.done:
+            self.runs[best].copy_to(first.path)
+        return self._settings[best], self.count
+
+
+def run_searches(
+    searches: Sequence[Search], executor: Executor
+) -> dict[str, tuple[Settings, int] | Failure]:
+    """Each method's best settings; the searches go on side by side, each trial by trial."""
+    total = sum(search.count for search in searches)
+    begun = {search.name: search.next() for search in searches}
+    asking = {cell.path: search for search in searches if (cell := begun[search.name])}
+    done = sum(len(search.runs) for search in searches)
+    with StudyProgress("tuning", total, done, executor.apart) as progress:
+        executor.submit([cell for cell in begun.values() if cell])
+        while asking:
+            for event in executor.events():
+                progress.add(event)
+                if not isinstance(event, Finished):
+                    continue
+                search = asking.pop(event.cell.path)
+                search.tell(event.cell, failure_of(event))
+                if following := search.next():
+                    asking[following.path] = search
+                    executor.submit([following])
+            progress.refresh()
+    return {search.name: _result(search) for search in searches}
+
+
+def _result(search: Search) -> tuple[Settings, int] | Failure:
+    try:
+        return search.result()
+    except Failure as error:
+        return error
 
 
 def spread(number: int, ranges: Mapping[str, Range]) -> dict[str, float]:

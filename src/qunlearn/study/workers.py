@@ -7,12 +7,15 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from qunlearn.children import at_a_time, end, safe_children
 from qunlearn.errors import Failure, UserError
@@ -29,27 +32,66 @@ def side_by_side(
     """What comes of each job, as it gets done; one that fails does not end the others."""
     if workers == 1:
         for job in jobs:
-            yield job, _tried(work, job)
+            yield job, tried(work, job)
         return
-    workers = min(workers, at_a_time())  # a file may ask for thousands
-    context = _Spawning()
-    with safe_children():  # its locks start a process, too
-        pool = ProcessPoolExecutor(workers, context, _begin, (workers, named_folders()))
-    with pool:
+    with Pool(work, workers) as pool:
+        pool.submit(jobs)
+        while pool.pending:
+            yield from pool.finished()
+
+
+class Pool(Generic[J, R]):
+    """Processes that take jobs as they come; leaving its block ends them.
+
+    Args:
+        work: What is done with a job, in a process of its own.
+        workers: How many processes, at most as many as there are cores.
+    """
+
+    def __init__(self, work: Callable[[J], R], workers: int):
+        self.work = work
+        self.workers = min(workers, at_a_time())  # a file may ask for thousands
+        self.pending: dict[Future[R | Failure], J] = {}
+        self._context = _Spawning()
+        with safe_children():  # its locks start a process, too
+            self._pool = ProcessPoolExecutor(
+                self.workers, self._context, _begin, (self.workers, named_folders())
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None and not issubclass(kind, Failure):
+            end(self._context.started)  # what they were at resumes from its checkpoint
+        self._pool.shutdown(cancel_futures=True)
+
+    def submit(self, jobs: Sequence[J]) -> None:
+        """Hand over jobs; the first ones start all processes."""
+        with self._whole(), safe_children():
+            self.pending |= {self._pool.submit(tried, self.work, job): job for job in jobs}
+
+    def finished(self, timeout: float | None = None) -> Iterator[tuple[J, R | Failure]]:
+        """The jobs that are done, once one is or the time is over."""
+        with self._whole():
+            done, _ = wait_for(self.pending, timeout, FIRST_COMPLETED)
+            for future in done:
+                yield self.pending.pop(future), future.result()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
         try:
-            with safe_children():  # all workers are started by the first job
-                waiting = {pool.submit(_tried, work, job): job for job in jobs}
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
+            yield
         except BrokenProcessPool:
             raise Failure(
                 "A worker was ended from outside, perhaps for want of memory; what is finished is "
                 "kept: give the same command again, with fewer --workers."
             ) from None
-        except BaseException:
-            end(context.started)  # what they were at resumes from its checkpoint
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 class _Spawning(SpawnContext):
@@ -84,7 +126,8 @@ def _begin(workers: int, folders: tuple[Path, ...]) -> None:
     threading.Thread(target=end_with_it, daemon=True).start()
 
 
-def _tried(work: Callable[[J], R], job: J) -> R | Failure:
+def tried(work: Callable[[J], R], job: J) -> R | Failure:
+    """What comes of a job; what goes wrong with it is a `Failure`."""
     try:
         return work(job)
     except (Failure, UserError) as error:

@@ -43,7 +43,7 @@ class State:
         compiled: Whether the quantizers are compiled.
         rows: The history of the previous epochs.
         totals: Sums of the scalars that the steps of this epoch reported.
-        own: The objective's state within an epoch.
+        objective: The objective's state within an epoch.
     """
 
     epoch: int = 0
@@ -52,7 +52,7 @@ class State:
     compiled: bool = False
     rows: list[Row] = field(default_factory=list)
     totals: dict[str, Tensor] = field(default_factory=dict)
-    own: Mapping[str, Tensor] = field(default_factory=dict)
+    objective: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Checkpointer:
@@ -93,7 +93,7 @@ class Checkpointer:
             if optimizer.state[p].get("momentum_buffer") is not None
         }
         tables = dict(
-            zip(TABLES, (model.state_dict(), momenta, state.totals, state.own), strict=True)
+            zip(TABLES, (model.state_dict(), momenta, state.totals, state.objective), strict=True)
         )
         tensors = {f"{t}/{name}": v for t, table in tables.items() for name, v in table.items()}
         plain = {
@@ -115,7 +115,47 @@ class Checkpointer:
     def restore(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, fabric: Fabric
     ) -> State | None:
-        """Restore model, optimizer and precision from the checkpoint; None if there is none."""
+        """Restore model, optimizer and precision from the checkpoint; None if there is none.
+
+        Rank 0 reads it and sends it to the others, which may be on machines without the file.
+        """
+        loaded = self._read() if fabric.world_size == 1 else self._sent(fabric)
+        if loaded is None:
+            return None
+        header, tensors = loaded
+        tables: dict[str, dict[str, Tensor]] = {name: {} for name in TABLES}
+        for name, tensor in tensors.items():
+            table, _, rest = name.partition("/")
+            tables[table][rest] = tensor.to(fabric.device)
+        _check(header)
+        # The number of threads determines the order of summation, and so the last bits of sums.
+        torch.set_num_threads(header["threads"])
+        model.load_state_dict(tables["model"])
+        for i, parameter in enumerate(_parameters(optimizer)):
+            if str(i) in tables["momentum"]:
+                # With the memory layout of the parameter.
+                momentum = torch.empty_like(parameter).copy_(tables["momentum"][str(i)])
+                optimizer.state[parameter]["momentum_buffer"] = momentum
+        fabric._precision.load_state_dict(header["precision"])
+        state = State(**header["state"], totals=tables["total"], objective=tables["own"])
+        self.seconds_before = state.seconds
+        return state
+
+    def _sent(self, fabric: Fabric) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """What rank 0 reads; its error is raised in every process."""
+        loaded: Any = None
+        if fabric.is_global_zero:
+            try:
+                loaded = self._read()
+            except UserError as error:
+                loaded = error
+        loaded = fabric.broadcast(loaded)
+        if isinstance(loaded, UserError):
+            raise loaded
+        return None if loaded is None else (loaded[0], loaded[1])
+
+    def _read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """Header and tensors of the checkpoint, checked; None if there is none."""
         if not self.path.exists():
             return None
         damaged = UserError(
@@ -134,23 +174,7 @@ class Checkpointer:
                 "settings, data or weights, or another revision of the method. Restore those, or "
                 "delete the checkpoint to restart."
             )
-        tables: dict[str, dict[str, Tensor]] = {name: {} for name in TABLES}
-        for name, tensor in tensors.items():
-            table, _, rest = name.partition("/")
-            tables[table][rest] = tensor.to(fabric.device)
-        _check(header)
-        # The number of threads determines the order of summation, and so the last bits of sums.
-        torch.set_num_threads(header["threads"])
-        model.load_state_dict(tables["model"])
-        for i, parameter in enumerate(_parameters(optimizer)):
-            if str(i) in tables["momentum"]:
-                # With the memory layout of the parameter.
-                momentum = torch.empty_like(parameter).copy_(tables["momentum"][str(i)])
-                optimizer.state[parameter]["momentum_buffer"] = momentum
-        fabric._precision.load_state_dict(header["precision"])
-        state = State(**header["state"], totals=tables["total"], own=tables["own"])
-        self.seconds_before = state.seconds
-        return state
+        return header, tensors
 
 
 def fingerprint(model: nn.Module, *rest: object) -> str:

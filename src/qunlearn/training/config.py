@@ -98,10 +98,10 @@ class Config(BaseModel):
 
     @classmethod
     def joined(
-        cls, written: Mapping[str, object], given: Mapping[str, object]
+        cls, written: Mapping[str, object], flags: Mapping[str, object]
     ) -> dict[str, object]:
         """What a file has, with the flags that were given instead or in addition."""
-        return {**written, **given}
+        return {**written, **flags}
 
     @classmethod
     def parse(cls: type[C], values: Mapping[str, object]) -> C:
@@ -135,7 +135,15 @@ class ComputeConfig(Config):
     panel: ClassVar[str] = "Machine"
 
     accelerator: str = Field("auto", description="auto, cpu, cuda or mps.")
-    devices: int = Field(1, ge=1, description="How many devices or processes.")
+    devices: int = Field(1, ge=1, description="How many devices or processes on each node.")
+    nodes: int | None = Field(
+        None,
+        ge=1,
+        description="How many nodes; as torchrun or srun says by default, which start the others.",
+    )
+    sync_batchnorm: bool | None = Field(
+        None, description="Whether processes share BatchNorm's batch statistics; no by default."
+    )
     precision: Literal["32", "bf16", "16"] = Field("32", description="32, bf16 or 16 (mixed).")
     threads: int | None = Field(
         None, ge=1, le=MOST_THREADS, description="Processor threads; all cores by default."
@@ -143,6 +151,11 @@ class ComputeConfig(Config):
     compile: Literal["auto", "on", "off"] = Field(
         "auto", description="Compile the quantizers: on, off, or auto (where it saves time)."
     )
+
+    @property
+    def processes(self) -> int:
+        """Number of processes, over all nodes."""
+        return self.devices * (self.nodes or 1)
 
 
 class StepConfig(Config):

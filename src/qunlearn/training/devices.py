@@ -1,4 +1,4 @@
-"""Lightning Fabric from the settings: devices, precision and strategy."""
+"""Lightning Fabric from the settings: devices, nodes, precision and strategy."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ import socket
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
+from torch.multiprocessing.spawn import ProcessExitedException
 
 from qunlearn.children import at_a_time, safe_children
-from qunlearn.errors import UserError, unknown
+from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.quant import why_not
 from qunlearn.training import precision
 from qunlearn.training.config import ComputeConfig
+from qunlearn.training.group import SILENCE, group, is_disconnection
+from qunlearn.training.launcher import Launched, launcher
+
+C = TypeVar("C", bound=ComputeConfig)
 
 # Silences its messages on ranks and precision; at module level, so that child processes do too.
 for name in ("lightning_fabric", "lightning_fabric.utilities.distributed"):
@@ -28,6 +36,8 @@ for name in ("lightning_fabric", "lightning_fabric.utilities.distributed"):
 
 # Harmless for convolutions of one channel, whose two layouts are the same memory.
 warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
+# Fabric's own call, on which a user can do nothing.
+warnings.filterwarnings("ignore", message="torch.distributed.nn.functional")
 
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 
@@ -42,7 +52,11 @@ class Processes(DDPStrategy):
     """Path of the rendezvous file; empty under an external launcher, which has its own address."""
 
     def __init__(self) -> None:
-        super().__init__(start_method="spawn")
+        super().__init__(start_method="spawn", timeout=SILENCE)
+
+    def _configure_launcher(self) -> None:
+        if self.started_here:
+            super()._configure_launcher()
 
     @property
     def started_here(self) -> bool:
@@ -71,18 +85,92 @@ class Processes(DDPStrategy):
 
 
 class Machine(Fabric):
-    """A Fabric with the setting `compile` for the quantizers: auto, on or off."""
+    """A Fabric that knows the settings it was made from."""
 
-    compile = "auto"
+    config = ComputeConfig()
 
     def launch(self, *args: Any, **kwargs: Any) -> Any:
-        """Call a function in each process; all processes end with this call."""
+        """Call a function in each process: of this machine, or of a launcher.
+
+        Processes that are started here end with this call.
+        """
+        joined = group()
+        if joined is not None and joined.launcher.rank == 0:
+            (work,) = args
+            return joined.lead(self.config, work, partial(super().launch, work, **kwargs))
         strategy = self.strategy
         if not (isinstance(strategy, Processes) and strategy.started_here):
             return super().launch(*args, **kwargs)
+        (work,) = args
         with tempfile.TemporaryDirectory(prefix="qunlearn-") as folder, safe_children():
             strategy.rendezvous = str(Path(folder, "rendezvous"))
-            return super().launch(*args, **kwargs)
+            work = partial(_with_threads, work=work, threads=self.config.threads)
+            outcome = _lost_as_failure(lambda: super(Machine, self).launch(work, **kwargs))
+        if isinstance(outcome, (UserError, Failure)):
+            raise outcome
+        return outcome
+
+
+def _with_threads(fabric: Fabric, *, work: Callable[[Fabric], Any], threads: int | None) -> Any:
+    """What a process that is started here does; what it fails with is said by its parent."""
+    use_threads(threads)
+    try:
+        return work(fabric)
+    except (UserError, Failure) as error:
+        return error
+    except RuntimeError as error:
+        if not is_disconnection(error):
+            raise
+        reason = str(error).splitlines()[0]
+        return Failure(
+            f"One of the {fabric.world_size} processes has ended ({reason}); the run is not "
+            "complete: resume it with --resume."
+        )
+
+
+def _lost_as_failure(launch: Callable[[], Any]) -> Any:
+    try:
+        return launch()
+    except ProcessExitedException as error:
+        reason = str(error).splitlines()[0]
+        raise Failure(
+            f"A process has ended ({reason}); the run is not complete: resume it with --resume."
+        ) from None
+
+
+def follow_task(config: ComputeConfig, work: Callable[[Fabric], Any]) -> None:
+    """What a process that is led by another does with a task."""
+    make_fabric(config).launch(work)
+
+
+def on_nodes(config: C) -> C:
+    """The settings with as many processes and nodes as the launcher started."""
+    placed = launcher()
+    joined = group()
+    if placed is None or (joined is None and placed.name != "torchrun"):
+        if (config.nodes or 1) > 1:
+            raise UserError(
+                f"nodes = {config.nodes} needs processes that know where to meet; start the "
+                f"command on each node with `torchrun --nnodes {config.nodes} --rdzv-backend c10d "
+                "--rdzv-endpoint HOST:PORT -m qunlearn ...`, or with srun."
+            )
+        return config
+    for name, started in (("devices", placed.per_node), ("nodes", placed.nodes)):
+        asked = getattr(config, name)
+        if name in config.model_fields_set and asked not in (None, started):
+            raise UserError(
+                f"{name} = {asked}, and {placed.name} has started {placed.world} processes, "
+                f"{placed.per_node} on each of {placed.nodes} nodes; leave --{name} out."
+            )
+    if placed.world == 1:
+        return config
+    if getattr(config, "workers", 1) > 1:
+        raise UserError(
+            f"workers = {getattr(config, 'workers', 1)}, and the {placed.world} processes of "
+            f"{placed.name} work on one cell together; leave --workers out."
+        )
+    nodes = placed.nodes if placed.nodes > 1 else None
+    return config.model_copy(update={"devices": placed.per_node, "nodes": nodes})
 
 
 def use_threads(threads: int | None) -> None:
@@ -120,15 +208,22 @@ def make_fabric(config: ComputeConfig) -> Machine:
             "lower --devices."
         )
     precision.check(config, accelerator)
+    joined = group()
+    # Named, not detected: a process of a SLURM job may well be meant to work alone.
+    environment: ClusterEnvironment = (
+        LightningEnvironment() if joined is None else Launched(joined.launcher)
+    )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning_fabric")
         fabric = Machine(
             accelerator=accelerator,
             devices=config.devices,
+            num_nodes=config.nodes or 1,
             precision=precision.FABRIC_PRECISION[config.precision],
-            strategy=Processes() if config.devices > 1 else "auto",
+            strategy=Processes() if config.processes > 1 else "auto",
+            plugins=[environment],
         )
-    fabric.compile = config.compile
+    fabric.config = config
     return fabric
 
 
@@ -145,7 +240,7 @@ def compiles(fabric: Fabric, values: float) -> bool:
 
     Compiling for a CPU takes little time; for other devices it pays only in long runs.
     """
-    mode = getattr(fabric, "compile", "auto")
+    mode = fabric.config.compile if isinstance(fabric, Machine) else "auto"
     short = mode == "auto" and values < LARGE
     if mode == "off" or (short and fabric.device.type != "cpu"):
         return False
@@ -160,6 +255,11 @@ def compiles(fabric: Fabric, values: float) -> bool:
     return reason is None
 
 
+def syncs_batchnorm(fabric: Fabric) -> bool:
+    """Whether processes share BatchNorm's batch statistics."""
+    return isinstance(fabric, Machine) and bool(fabric.config.sync_batchnorm)
+
+
 def check_compiler(compiled: bool) -> None:
     """Raise if a run was started with compiled quantizers and there is no compiler to resume it."""
     reason = why_not() if compiled else None
@@ -171,10 +271,11 @@ def check_compiler(compiled: bool) -> None:
 
 
 def leave_together(fabric: Fabric) -> None:
-    """Wait for the other processes, then close what connects them.
+    """Wait for the other processes, then close what connects them, unless they go on together.
 
     A process that ends while its connections are open may be aborted by their threads.
     """
     if fabric.world_size > 1:
         fabric.barrier()
-        torch.distributed.destroy_process_group()
+        if group() is None:
+            torch.distributed.destroy_process_group()

@@ -16,12 +16,13 @@ from qunlearn.quant import Quantizer, fused, weight_cache
 from qunlearn.store.files import Row, as_written
 from qunlearn.training.checkpoint import Checkpointer, State
 from qunlearn.training.config import OptimizerConfig
-from qunlearn.training.devices import check_compiler, compiles
+from qunlearn.training.devices import check_compiler, compiles, syncs_batchnorm
 from qunlearn.training.memory import keeping_memory
 from qunlearn.training.nonfinite import refuse_nonfinite, report_collapse
 from qunlearn.training.objective import Objective, fastest_layout
 from qunlearn.training.optimizer import learning_rate, make_optimizer, set_rate
 from qunlearn.training.progress import Progress
+from qunlearn.training.sync_batchnorm import shared_statistics
 
 
 def optimize(
@@ -64,6 +65,7 @@ def optimize(
         keeping_memory(),
         weight_cache(frozen=True),
         fused(state.compiled),
+        shared_statistics(model, fabric.world_size > 1 and syncs_batchnorm(fabric)),
         Progress(title, work, fabric.is_global_zero) as progress,
     ):
         progress.advance(state.epoch * loop.objective.steps + state.step)
@@ -99,7 +101,7 @@ class _Loop:
         with as_written(self.checkpointer.path):
             state = self.checkpointer.restore(self.model, self.plain, self.fabric)
             if state is not None:
-                self.objective.restore(state.own)
+                self.objective.restore(state.objective)
         if state is not None:
             check_compiler(state.compiled)
         return state
@@ -184,7 +186,7 @@ class _Loop:
 
     def _save(self, state: State) -> None:
         assert self.checkpointer is not None
-        state.own = self.objective.state()
+        state.objective = self.objective.state()
         self.checkpointer.save(state, self.model, self.plain, self.fabric)
 
 

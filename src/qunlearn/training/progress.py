@@ -31,6 +31,16 @@ def _bar(shown: bool, *columns: ProgressColumn) -> Bar:
     return Bar(*columns, console=Console(stderr=True), disable=not (shown and sys.stderr.isatty()))
 
 
+def terminal() -> Console:
+    """Standard error, as rich sees it."""
+    return Console(stderr=True)
+
+
+def print_line(text: str) -> None:
+    """Print a line of progress to standard error."""
+    print(plain(" ".join(text.splitlines())), file=sys.stderr, flush=True)
+
+
 class Lines:
     """Progress lines where standard error is not a terminal: title, done, total, expected end."""
 

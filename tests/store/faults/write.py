@@ -116,11 +116,9 @@ def cached(path: Path) -> object:
 
 def cache_found(path: Path) -> str:
     state = "new" if (path / "cache" / "set.key.json").is_file() else "old"
-    array, notes = memory_mapped(
-        path / "cache", "set", "key", PIXELS.shape, [PIXELS], lambda: "notes"
-    )
-    assert np.array_equal(array, PIXELS)
-    assert notes == "notes"
+    kept = memory_mapped(path / "cache", "set", "key", PIXELS.shape, [PIXELS], lambda: "notes")
+    assert np.array_equal(kept.array, PIXELS)
+    assert kept.notes == "notes"
     return state
 
 

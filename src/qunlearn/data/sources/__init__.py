@@ -1,4 +1,4 @@
-"""One file per data source; each enters itself in the table. A new one is a word here."""
+"""Data sources, one file each; importing a file registers its source."""
 
 from qunlearn.data.sources import cifar, digits, folder, npz, svhn, tiny_imagenet
 from qunlearn.data.sources.registry import Source, SourceOptions, sources

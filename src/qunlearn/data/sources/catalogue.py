@@ -1,4 +1,4 @@
-"""Every sample of a source, known before a pixel is read, so that only what is wanted is read."""
+"""A source's samples without their pixels, so that only the requested images are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qunlearn.data.sources.registry import SourceOptions
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What a source says of its samples, beside their pixels; see `ImageData` for the fields."""
+    """Everything about a source's samples but the pixels; `ImageData` documents the fields."""
 
     name: str
     labels: Tensor
@@ -24,7 +24,7 @@ class Catalogue:
     metadata: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def wanted(self, options: SourceOptions) -> Tensor:
-        """The rows that are to be read, ascending: all, or those of a subset."""
+        """The rows to read, ascending: all of them, or those of a subset."""
         if options.subset is None:
             return torch.arange(len(self.ids))
         asked = (options.subset, options.subset_seed)
@@ -38,7 +38,7 @@ class Catalogue:
         std: Sequence[float],
         augmentation: Augmentation,
     ) -> ImageData:
-        """The data set of these rows, whose images were read."""
+        """The data set of these rows and their images."""
         kept = rows.tolist()
         ids = tuple(self.ids[row] for row in kept)
         return ImageData(

@@ -18,7 +18,7 @@ from qunlearn.data.sources.registry import SourceOptions, sources
 from qunlearn.errors import UserError
 from qunlearn.store.files import read
 
-BLOCK = 1000  # records that are read at a time
+BLOCK = 1000  # records per read
 PIXELS = 3 * 32 * 32
 CIFAR10_CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
@@ -32,8 +32,8 @@ class _Layout:
     train: dict[str, int]  # records in each file
     test: dict[str, int]
     label_bytes: int
-    names: tuple[str, ...]  # files with class names, in the order of the label bytes
-    sizes: tuple[int, ...]  # how many classes each label byte counts
+    names: tuple[str, ...]  # files with class names, one per label byte
+    sizes: tuple[int, ...]  # number of classes, one per label byte
     mean: tuple[float, ...]
     std: tuple[float, ...]
     md5: str
@@ -147,7 +147,7 @@ def _images(files: Sequence[Path], layout: _Layout, wanted: Tensor) -> Iterator[
 
 
 def _records(path: Path, layout: _Layout) -> Iterator[Bytes]:
-    """The records of a file, some at a time."""
+    """The records of a file, in blocks."""
     width = layout.label_bytes + PIXELS
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""From image files to one array of pixels: in memory, or mapped from a cache if too large."""
+"""Decoding image files into one array, in memory or, if too large, memory-mapped from a cache."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from qunlearn.data.mapped import as_tensor
 from qunlearn.data.samples import EIGHT_BIT
 from qunlearn.data.sources.registry import SourceOptions
+from qunlearn.data.stream import shown
 from qunlearn.errors import UserError
 from qunlearn.store.cache import drop_cache, memory_mapped
 
 Bytes = NDArray[np.uint8]
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
-FORMAT = 2  # of the cache: another number makes older ones stale
-MOST_PIXELS = 1 << 26  # of one image: a small file can claim to be enormous
+FORMAT = 3  # of the cache; raise it to invalidate existing caches
+MOST_PIXELS = 1 << 26  # per image: a small file can decode to an enormous image
 
 
 def decode(
@@ -39,14 +41,14 @@ def decode(
     """Collect images into one N×C×H×W tensor of bytes.
 
     Args:
-        name: Of the data set.
-        options: Say how much memory may be used, and where the cache is.
-        wanted: The numbers of the images among all that the files hold.
-        image: The shape of each.
-        blocks: The wanted images in order; read one by one, and not at all if they are cached.
-        origin: The folder that they come from.
-        files: All that the set is made of; the cache is stale when one of them changes.
-        notes: What else was learned from the images, once all are read.
+        name: The name of the data set.
+        options: The memory budget and the cache folder.
+        wanted: The rows to read, of all that the files hold.
+        image: The shape of an image.
+        blocks: The wanted images in order, an iterator; not consumed if they are cached.
+        origin: The folder of the files.
+        files: All files of the data set; a change of one invalidates the cache.
+        notes: Called after the last image; its result is cached and returned, too.
     """
     folder = options.cache_dir / "images"
     base = cached_as(name, origin)
@@ -57,9 +59,10 @@ def decode(
         which.update(repr(shape).encode())
         part = "" if options.subset is None else "-subset"
         key = f"{_state(files)}-{which.hexdigest()}"
-        array, kept = memory_mapped(folder, base + part, key, shape, blocks, notes)
-        return torch.from_numpy(array), kept
-    # What was erased from the folder must not live on in a cache of its larger days.
+        rows = shown(blocks, len(wanted), name)
+        cached = memory_mapped(folder, base + part, key, shape, rows, notes)
+        return as_tensor(cached), cached.notes
+    # Images erased from the folder must not survive in a cache of its earlier content.
     if options.subset is None:
         drop_cache(folder, base)
     _drop_stale(folder, base, files)
@@ -71,7 +74,7 @@ def decode(
 
 
 def cached_as(name: str, origin: Path) -> str:
-    """What the names of files begin with in which a data set's images are cached."""
+    """The prefix of the names of a data set's cache files."""
     place = hashlib.blake2b(os.fsencode(origin.resolve()), digest_size=8).hexdigest()
     return f"{name}-{place}"
 
@@ -85,7 +88,7 @@ def decode_files(
 
 
 def read_image(file: Path, size: tuple[int, int], resize: bool = False) -> Bytes:
-    """One image file as H×W×3 bytes; what cannot be read is named."""
+    """One image file as H×W×3 bytes; a `UserError` names a file that cannot be read."""
     from PIL import Image
 
     with _open(file) as image:
@@ -109,7 +112,7 @@ def read_image(file: Path, size: tuple[int, int], resize: bool = False) -> Bytes
 
 
 def size_of(file: Path) -> tuple[int, int]:
-    """Height and width of an image file, read from its head."""
+    """Height and width of an image file, read from its header."""
     with _open(file) as image:
         return image.height, image.width
 
@@ -119,7 +122,7 @@ def _open(file: Path) -> Any:
 
     try:
         with warnings.catch_warnings():
-            # Of images that are suspiciously large; the bound below is stricter.
+            # Pillow's warning about large images; the bound below is stricter.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             image = Image.open(file, formats=FORMATS)
     except Exception as error:  # decoders raise nearly anything on damaged files
@@ -134,7 +137,7 @@ def _open(file: Path) -> Any:
 
 
 def check_inside(base: Path, *paths: Path) -> None:
-    """Refuse what is no regular file or folder, or lies outside of the data set's folder.
+    """Raise unless each path is a regular file or folder inside the data set's folder.
 
     Links may lead to files that nobody meant. Of folders that the paths lie in only `base` is
     trusted, so each folder is to be checked before what is in it.
@@ -152,7 +155,7 @@ def check_inside(base: Path, *paths: Path) -> None:
 
 
 def check_plain(name: str, source: Path) -> None:
-    """Refuse a name in a file that is a path, which could lead anywhere."""
+    """Raise if a file name read from a file is a path, which could lead out of the folder."""
     if Path(name).name != name or len(os.fsencode(name)) > 255:
         raise UserError(
             f"The file {str(source)!r} names {name!r}, which is no name of a file; unpack the "
@@ -165,12 +168,12 @@ def _damaged(file: Path, error: BaseException) -> UserError:
 
 
 def safe_name(name: str) -> str:
-    """A name that can be part of a file's name in the cache."""
+    """The name of the data set, safe for use in a file name."""
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in name[:100]) or "data"
 
 
 def _drop_stale(folder: Path, base: str, files: Sequence[Path]) -> None:
-    """Delete what was cached of files that have changed, be it of all images or of a subset."""
+    """Delete caches of files that have changed, of all images and of subsets."""
     cached = {path.name.rpartition(".")[0] for path in folder.glob(f"{base}*")}
     if cached:
         state = _state(files)
@@ -180,7 +183,7 @@ def _drop_stale(folder: Path, base: str, files: Sequence[Path]) -> None:
 
 
 def _state(files: Sequence[Path]) -> str:
-    """Changes with every change of a file, of which its times and its inode tell.
+    """A digest of size, times and inode of each file; changes when a file does.
 
     A program can set the time of modification, but not that of the last change of whatever kind.
     """

@@ -57,8 +57,8 @@ def _samples(base: Path) -> tuple[list[tuple[str, int, Path]], tuple[str, ...]]:
     """Part, label and file of each image, and the class names."""
     if (base / "train").is_dir():
         parts = {"train": base / "train"}
-        found = [base / name for name in TEST_FOLDERS if (base / name).is_dir()]
-        parts |= {"test": found[0]} if found else {}
+        test_folders = [base / name for name in TEST_FOLDERS if (base / name).is_dir()]
+        parts |= {"test": test_folders[0]} if test_folders else {}
         classes = _folders(base / "train")
     else:
         parts, classes = {"": base}, _folders(base)

@@ -1,4 +1,4 @@
-"""Where a source's files are: in the folder that was named, or fetched, or a clear sentence."""
+"""Locating a source's files: in the folder named by the user, or downloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mean and standard deviation of images of bytes, gathered while they pass."""
+"""Mean and standard deviation of 8-bit images, accumulated while they are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qunlearn.data.sources.decode import Bytes
 
 
 class Moments:
-    """Sums over the pixels of each channel, exact in whole numbers."""
+    """Sums over the pixels of each channel, as exact integers."""
 
     def __init__(self, channels: int) -> None:
         self.pixels = 0
@@ -19,7 +19,7 @@ class Moments:
         self.square = np.zeros(channels, dtype=np.int64)
 
     def of(self, blocks: Iterable[Bytes], counted: Tensor) -> Iterator[Bytes]:
-        """Hand blocks of images on; those images that are to be counted enter the sums."""
+        """Yield the blocks unchanged, adding the counted images to the sums."""
         start = 0
         for block in blocks:
             images = block[counted[start : start + len(block)].numpy()]
@@ -34,5 +34,5 @@ class Moments:
         mean = self.total / self.pixels
         variance = np.maximum(self.square / self.pixels - mean**2, 0)
         std = np.sqrt(variance)
-        # A channel without contrast has nothing to be scaled.
+        # A constant channel has no scale.
         return (mean / 255).tolist(), np.where(std > 1e-6, std / 255, 1.0).tolist()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from qunlearn.data.arrays import Data, checked_augmentation
 from qunlearn.data.dataset import ImageData
+from qunlearn.data.mapped import as_floats
 from qunlearn.data.samples import LAYOUTS, Array, channels_first, check_pixels
 from qunlearn.data.sources.catalogue import Catalogue
 from qunlearn.data.sources.decode import Bytes, decode, safe_name
@@ -28,7 +29,7 @@ KNOWN = (
     *("mean", "std", "crop", "flip", "meta_train_COLUMN", "meta_test_COLUMN"),
 )
 TRAIN, TEST = "meta_train_", "meta_test_"
-"""What the names of metadata columns begin with."""
+"""Prefix of the names of metadata columns."""
 
 
 @sources.register("npz")
@@ -54,39 +55,39 @@ def npz(options: SourceOptions) -> ImageData:
     wanted = catalogue.wanted(options)
     blocks = _blocks(parts, layout, wanted)
     in_bytes, moments = about.images.dtype == torch.uint8, Moments(about.channels)
-    own = in_bytes and "mean" not in arrays
-    if own:
+    computed = in_bytes and "mean" not in arrays
+    if computed:
         blocks = moments.of(blocks, ~about.is_test[wanted])
-    # Floats are kept as the bytes that they are made of.
+    # Floating-point images are stored as their raw bytes.
     image = (about.channels, size[0], size[1] * about.images.element_size())
-    notes = moments.result if own else lambda: None
+    notes = moments.result if computed else lambda: None
     pixels, kept = decode(safe_name(path.stem), options, wanted, image, blocks, path, [path], notes)
-    mean, std = kept if own else (about.mean, about.std)
-    images = pixels if in_bytes else pixels.view(torch.float32)
+    mean, std = kept if computed else (about.mean, about.std)
+    images = pixels if in_bytes else as_floats(pixels)
     augment: dict[str, Any] = {n: _single(arrays, n) for n in ("crop", "flip") if n in arrays}
     return catalogue.data(wanted, images, mean, std, checked_augmentation(augment, min(size)))
 
 
 def _arrays(path: Path) -> tuple[dict[str, Member], dict[str, Array]]:
-    """The images of each part, not read yet, and all other arrays."""
-    found = members(path)
-    for name in found:
+    """The image arrays of each part, unread, and all other arrays."""
+    entries = members(path)
+    for name in entries:
         if name not in KNOWN and not name.startswith((TRAIN, TEST)):
             raise unknown(f"array in {str(path)!r}", name, KNOWN)
     for name in ("x_train", "y_train"):
-        if name not in found:
+        if name not in entries:
             raise UserError(f"The file {str(path)!r} has no array {name!r}; add it.")
-    if ("x_test" in found) != ("y_test" in found):
+    if ("x_test" in entries) != ("y_test" in entries):
         raise UserError(f"The file {str(path)!r} has only one of x_test and y_test; add the other.")
-    parts = {name: found[name] for name in IMAGES if name in found}
-    arrays = {name: found[name].read() for name in found if name not in IMAGES}
+    parts = {name: entries[name] for name in IMAGES if name in entries}
+    arrays = {name: entries[name].read() for name in entries if name not in IMAGES}
     for name, array in arrays.items():
         _check_letters(name, array)
     return parts, arrays
 
 
 def to_arrays(data: ImageData) -> dict[str, NDArray[Any]]:
-    """The arrays that make this data set again, as an .npz file holds them."""
+    """The data set as arrays for an .npz file."""
     arrays: dict[str, NDArray[Any]] = {
         "classes": np.array(data.classes, dtype=str),
         "layout": np.array("NCHW"),
@@ -99,13 +100,19 @@ def to_arrays(data: ImageData) -> dict[str, NDArray[Any]]:
         rows = mask.nonzero().flatten()
         if part == "test" and not len(rows):
             continue
-        arrays[f"x_{part}"] = data.images[rows].numpy()
+        arrays[f"x_{part}"] = _at(data.images, rows).numpy()
         arrays[f"y_{part}"] = data.labels[rows].numpy()
         arrays[f"id_{part}"] = np.array([data.ids[row] for row in rows], dtype=str)
         for column, cells in data.metadata.items():
             name = f"{TRAIN if part == 'train' else TEST}{column}"
             arrays[name] = np.array([cells[row] for row in rows], dtype=str)
     return arrays
+
+
+def _at(images: Tensor, rows: Tensor) -> Tensor:
+    """The images at these ascending rows; if nothing is between them, without a copy."""
+    first, last = int(rows[0]), int(rows[-1])
+    return images[first : last + 1] if last - first == len(rows) - 1 else images[rows]
 
 
 def _size(
@@ -152,12 +159,12 @@ def _without_pixels(
 
 
 def _blank(member: Member) -> Array:
-    """A stand-in of the same shape, which takes no memory."""
+    """A placeholder of the same shape that takes no memory."""
     return np.broadcast_to(np.zeros((), dtype=member.dtype), member.shape)
 
 
 def _blocks(parts: Mapping[str, Member], layout: str | None, wanted: Tensor) -> Iterator[Bytes]:
-    """The wanted images as N×C×H×W, those of floats as the bytes that they are made of."""
+    """The wanted images as N×C×H×W; floating-point ones as their raw bytes."""
     first = 0
     for name, member in parts.items():
         count = member.shape[0]
@@ -177,7 +184,7 @@ def _columns(arrays: Mapping[str, Any], start: str) -> dict[str, Any]:
 
 
 def _check_letters(name: str, array: Any) -> None:
-    """Refuse texts with numbers that are no letters, of which Python can make no text."""
+    """Raise if an array of strings has code points that are not Unicode characters."""
     if array.dtype.kind == "U" and array.nbytes:
         numbers = np.frombuffer(array.tobytes(), np.dtype("u4").newbyteorder(array.dtype.byteorder))
         if numbers.max() > sys.maxunicode:

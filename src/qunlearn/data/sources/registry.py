@@ -1,4 +1,4 @@
-"""The table of data sources, and what a source is told."""
+"""The registry of data sources, and the options that a source gets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What a source is told.
+    """The options that a source gets.
 
     Attributes:
         data_dir: Where the files are, or None.

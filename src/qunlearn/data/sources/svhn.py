@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from qunlearn.data.sources.registry import SourceOptions, sources
 from qunlearn.errors import UserError
 
 MEAN, STD = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
-BLOCK = 1000  # images that are copied at a time
+BLOCK = 1000  # images per copy
 FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
 ORIGIN = Plain(
     base="http://ufldl.stanford.edu/housenumbers/",
@@ -61,7 +62,7 @@ def _images(files: list[Path], counts: list[int], wanted: Tensor) -> Iterator[By
     for path, count in zip(files, counts, strict=True):
         pixels = _read(path, "X")["X"].transpose(3, 2, 0, 1)
         rows = wanted[(wanted >= first) & (wanted < first + count)] - first
-        # A copy of some at a time: all of them at once would take as much memory again.
+        # Copied in blocks: a copy of all would take as much memory again.
         for block in torch.split(rows, BLOCK):
             yield pixels[block.numpy()]
         first += count
@@ -77,10 +78,10 @@ def _labels(path: Path, count: int) -> Any:
 
 
 def _count(path: Path) -> int:
-    """How many images, and labels, the file declares; asked before any is read."""
+    """The number of images that the file declares, checked before any is read."""
     from scipy.io import whosmat
 
-    with _said_clearly(path):
+    with _damage_reported(path):
         declared = {name: (shape, kind) for name, shape, kind in whosmat(path)}
     shape, kind = declared.get("X", ((), ""))
     if len(shape) != 4 or shape[:3] != (32, 32, 3) or kind != "uint8":
@@ -95,24 +96,18 @@ def _count(path: Path) -> int:
 def _read(path: Path, name: str) -> dict[str, Any]:
     from scipy.io import loadmat
 
-    with _said_clearly(path):
+    with _damage_reported(path):
         content: dict[str, Any] = loadmat(path, variable_names=[name])
     return content
 
 
-class _said_clearly:
-    """Turns whatever the reader of .mat files stumbles over into one sentence."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # The reader raises nearly anything on damaged files: TypeError, IndexError, zlib.error, ...
-        if isinstance(error, Exception):
-            raise _wrong(self.path, f"{type(error).__name__}: {error}") from None
+@contextmanager
+def _damage_reported(path: Path) -> Iterator[None]:
+    """Whatever the reader of .mat files raises, as a `UserError` about the file."""
+    try:
+        yield
+    except Exception as error:  # TypeError, IndexError, zlib.error, ...
+        raise _wrong(path, f"{type(error).__name__}: {error}") from None
 
 
 def _wrong(path: Path, fault: str) -> UserError:

@@ -1,4 +1,4 @@
-"""Arrays in an .npz file, read whole or some rows at a time, so that they may exceed memory."""
+"""Arrays in an .npz file, read as a whole or in blocks of rows, so that they may exceed memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qunlearn.errors import UserError
 from qunlearn.store.files import check_regular
 
 Array = NDArray[Any]
-BLOCK = 1 << 22  # bytes that are read at a time, unless a row is larger
+BLOCK = 1 << 22  # bytes per read, unless a row is larger
 LOCAL_HEADER = struct.Struct("<4s22xHH")  # of an entry: a signature, the lengths of what follows
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -29,7 +29,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Member:
-    """An array that a file declares, and where it is."""
+    """An array in an .npz file, unread: its shape, type and position."""
 
     path: Path
     entry: zipfile.ZipInfo
@@ -39,28 +39,28 @@ class Member:
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """The size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def row_bytes(self) -> int:
-        """How many bytes an entry along the first axis has."""
+        """The size of an entry along the first axis, in bytes."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     def read(self) -> Array:
         """The whole array."""
-        with said_clearly(self.path), zipfile.ZipFile(self.path) as pack:
+        with damage_reported(self.path), zipfile.ZipFile(self.path) as pack:
             check_memory(self.size, f"The array {self.entry.filename!r}", "store fewer samples")
             with pack.open(self.entry) as file:
                 array: Array = np.lib.format.read_array(file, allow_pickle=False)
-                file.read(1)  # what is read to its end is compared with its checksum
+                file.read(1)  # at the end of the entry, zipfile verifies its checksum
                 return array
 
     def blocks(self, rows: Sequence[int]) -> Iterator[Array]:
         """The array at these ascending rows, in blocks of bounded size."""
         check_memory(self.row_bytes, f"A row of {self.entry.filename!r}", "divide it into several")
         step = max(1, BLOCK // max(1, self.row_bytes))
-        with said_clearly(self.path), zipfile.ZipFile(self.path) as pack:
+        with damage_reported(self.path), zipfile.ZipFile(self.path) as pack:
             whole = len(rows) == self.shape[0]
             with pack.open(self.entry) if whole else self._open(pack) as file:
                 HEADERS[np.lib.format.read_magic(file)](file)
@@ -77,10 +77,10 @@ class Member:
                     shape = (len(wanted), *self.shape[1:])
                     yield np.frombuffer(block, dtype=self.dtype).reshape(shape)
                 if whole:
-                    file.read(1)  # what is read to its end is compared with its checksum
+                    file.read(1)  # at the end of the entry, zipfile verifies its checksum
 
     def _open(self, pack: zipfile.ZipFile) -> IO[bytes]:
-        """Its bytes; those of an array that is not compressed can be skipped without reading."""
+        """The entry's bytes; in an uncompressed one, rows can be skipped without reading them."""
         if self.entry.compress_type != zipfile.ZIP_STORED or self.entry.flag_bits & 1:
             return pack.open(self.entry)
         pack.open(self.entry).close()  # which checks the header
@@ -94,9 +94,9 @@ class Member:
 def members(path: Path) -> dict[str, Member]:
     """The arrays that a file declares; none is larger than its entry."""
     check_regular(path)
-    with said_clearly(path), zipfile.ZipFile(path) as pack:
+    with damage_reported(path), zipfile.ZipFile(path) as pack:
         check_growth(sum(entry.file_size for entry in pack.infolist()), path)
-        found = {}
+        arrays = {}
         for entry in pack.infolist():
             with pack.open(entry) as file:
                 version = np.lib.format.read_magic(file)
@@ -111,13 +111,13 @@ def members(path: Path) -> dict[str, Member]:
                     f"{entry.filename!r} claims {shape} of {kind}, and is smaller than that"
                 )
             name = entry.filename.removesuffix(".npy")
-            found[name] = Member(path, entry, shape, fortran, kind)
-        return found
+            arrays[name] = Member(path, entry, shape, fortran, kind)
+        return arrays
 
 
 @contextmanager
-def said_clearly(path: Path) -> Iterator[None]:
-    """Turns whatever the reader of zip files stumbles over into one sentence."""
+def damage_reported(path: Path) -> Iterator[None]:
+    """Whatever the reader of zip files raises, as a `UserError` about the file."""
     try:
         yield
     except FileNotFoundError:

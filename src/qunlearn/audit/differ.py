@@ -1,0 +1,262 @@
+"""What an attacker learns who has the network before and after forgetting.
+
+Outputs change most where something was forgotten, so that the difference may say what it was (Chen
+et al. 2021). A Retrain differs from the network before as well, and most on the forgotten samples:
+it sets the measure. Telling more than a Retrain leaks the request; a smaller change than a
+Retrain's says that samples were not forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from qunlearn.audit.bits import ChangedCodes, changed_codes, codes_of
+from qunlearn.audit.case import Case
+from qunlearn.audit.config import AuditConfig
+from qunlearn.audit.registry import Audit, Work, audits
+from qunlearn.audit.row import LEVEL, AuditRow, Figure, NotApplicable, Verdict
+from qunlearn.data.draw import spread
+from qunlearn.metrics import auc, margin, tpr_at_fpr
+from qunlearn.metrics.bootstrap import Interval
+from qunlearn.metrics.delong import auc_difference_interval, auc_interval
+from qunlearn.metrics.retrain_free import retrain_free_divergence
+from qunlearn.training.inference import predict
+
+TOLERANCE = 0.02
+"""By so much two Retrains of other seeds may differ in AUC, beyond what samples show."""
+RETAINED = 2000
+"""Retained samples that are compared with, at most."""
+
+Against = Literal["unseen", "retained"]
+
+
+def output_distance(before: Tensor, after: Tensor, labels: Tensor) -> Tensor:
+    """The L2 distance of the probabilities.
+
+    >>> output_distance(torch.tensor([[99.0, 0]]), torch.tensor([[0, 99.0]]), torch.tensor([0]))
+    tensor([1.4142], dtype=torch.float64)
+    """
+    change = before.double().softmax(1) - after.double().softmax(1)
+    return change.square().sum(1).sqrt()
+
+
+def log_odds_fall(before: Tensor, after: Tensor, labels: Tensor) -> Tensor:
+    """By how much the log-odds of the true label fell."""
+    return margin(before.double(), labels) - margin(after.double(), labels)
+
+
+def loss_rise(before: Tensor, after: Tensor, labels: Tensor) -> Tensor:
+    """By how much the cross-entropy rose."""
+    now, then = (cross_entropy(x.double(), labels, reduction="none") for x in (after, before))
+    return now - then
+
+
+SCORES: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "output distance": output_distance,
+    "log-odds": log_odds_fall,
+    "loss": loss_rise,
+}
+"""What is compared, sample by sample; forgotten samples are expected to have more of it."""
+
+
+@dataclass(frozen=True)
+class Separation:
+    """How well a score separates forgotten samples from others.
+
+    Attributes:
+        score: What is compared.
+        against: The other samples.
+        auc: The probability that a forgotten sample has more of it; 0.5 is chance.
+        interval: Where the AUC lies.
+        tpr: The share of forgotten samples recognised at a false-positive rate of 1 %, and of
+            0.1 %; None where there are fewer than 100, or 1,000, others.
+        retrain: The AUC between the network before and a Retrain.
+        retrain_tpr: The same shares for a Retrain.
+        beyond: Where the difference to Retrain's AUC lies.
+    """
+
+    score: str
+    against: Against
+    auc: float
+    interval: Interval
+    tpr: tuple[float | None, float | None]
+    retrain: float | None = None
+    retrain_tpr: tuple[float | None, float | None] = (None, None)
+    beyond: Interval | None = None
+
+
+@dataclass(frozen=True)
+class DifferAudit:
+    """What the difference of two networks tells.
+
+    Attributes:
+        separations: By each score, against unseen and against retained samples.
+        memorised: The AUC of the confidence before forgetting, forgotten against unseen samples.
+        divergence: The retrain-free divergence (RF-JSD) after forgetting; None without classes in
+            common.
+        divergence_before: The same before forgetting.
+        samples: How many samples each part has.
+        changed: The integer codes that changed, layer by layer; None in full precision.
+    """
+
+    separations: tuple[Separation, ...]
+    memorised: Interval
+    divergence: float | None
+    divergence_before: float | None
+    samples: Mapping[str, int]
+    changed: ChangedCodes | None = None
+
+    def row(self) -> AuditRow:
+        """Fails if the difference tells more than a Retrain's, or less is changed than by it."""
+        verdict, reason = self.judged()
+        figures = [
+            Figure(f"AUC by {s.score}, against {s.against}", s.auc, s.interval, s.retrain)
+            for s in sorted(self.separations, key=_furthest, reverse=True)
+        ]
+        figures.append(Figure("retrain-free divergence", self.divergence))
+        compared = any(s.retrain is not None for s in self.separations)
+        needs = ("network", "network before", *(("Retrain",) if compared else ()))
+        return AuditRow("differ", needs, tuple(figures), verdict, reason)
+
+    def judged(self) -> tuple[Verdict, str]:
+        """The verdict, and what decided it."""
+        compared = [(s, s.beyond) for s in self.separations if s.beyond is not None]
+        tells = [s for s, beyond in compared if beyond.low > TOLERANCE]
+        if tells:
+            worst = max(tells, key=_furthest)
+            return "fail", f"{worst.score} tells more than Retrain's, against {worst.against}"
+        still = [s for s, beyond in compared if beyond.high < -TOLERANCE]
+        if still:
+            worst = max(still, key=_furthest)
+            return "fail", f"{worst.score} changed less than Retrain's, against {worst.against}"
+        if compared:
+            return "pass", ""
+        unseen = [s for s in self.separations if s.against == "unseen"]
+        unmoved = all(s.interval.high <= 0.5 + TOLERANCE for s in unseen)
+        if self.memorised.low > 0.5 and unmoved:
+            return "fail", "memorised samples changed no more than unseen ones"
+        return "cannot be told", "no Retrain"
+
+
+def _furthest(separation: Separation) -> float:
+    other = 0.5 if separation.retrain is None else separation.retrain
+    return abs(separation.auc - other)
+
+
+def differ(case: Case, settings: AuditConfig) -> DifferAudit:
+    """Compare the networks before and after forgetting; see `DifferAudit`."""
+    if case.before is None:
+        raise NotApplicable(
+            "The network before forgetting is not available, and its difference to the one after "
+            "is what this audit looks at; restore the run that was forgotten from."
+        )
+    split, labels = case.split, case.split.data.labels
+    unseen = split.measured().get("held_out", split.test[:0])
+    test = split.measured().get("test", split.test[:0])
+    parts = {
+        "forgotten": split.forget,
+        "unseen": torch.cat([unseen, test]),
+        "retained": spread(split.retain, RETAINED),
+    }
+    truth = {name: labels[index] for name, index in parts.items()}
+
+    def outputs(model: nn.Module) -> dict[str, Tensor]:
+        return {name: predict(model, split.data, index) for name, index in parts.items()}
+
+    before, after = outputs(case.before), outputs(case.model)
+    retrain = None if case.retrain is None else outputs(case.retrain)
+    sure = {name: margin(before[name].double(), truth[name]) for name in ("forgotten", "unseen")}
+    low_bit = (
+        bool(codes_of(case.before)) and codes_of(case.before).keys() == codes_of(case.model).keys()
+    )
+    return DifferAudit(
+        separations(before, after, retrain, truth),
+        auc_interval(sure["forgotten"], sure["unseen"], LEVEL),
+        _divergence(after, before, truth),
+        _divergence(before, before, truth),
+        {name: len(index) for name, index in parts.items()},
+        changed_codes(case.before, case.model) if low_bit else None,
+    )
+
+
+def separations(
+    before: Mapping[str, Tensor],
+    after: Mapping[str, Tensor],
+    retrain: Mapping[str, Tensor] | None,
+    labels: Mapping[str, Tensor],
+) -> tuple[Separation, ...]:
+    """How well each score separates forgotten samples from others, from logits by part."""
+    others: tuple[Against, ...] = ("unseen", "retained")
+    level = LEVEL / (len(SCORES) * len(others))
+    rows = []
+    for name, score in SCORES.items():
+        values = {p: score(before[p], after[p], labels[p]) for p in before}
+        theirs = retrain and {p: score(before[p], retrain[p], labels[p]) for p in before}
+        for against in others:
+            ours = (values["forgotten"], values[against])
+            interval = auc_interval(*ours, level=LEVEL)
+            row = Separation(name, against, auc(*ours), interval, recognised(*ours))
+            if theirs:
+                reference = (theirs["forgotten"], theirs[against])
+                pairs = [torch.stack(pair, 1) for pair in zip(ours, reference, strict=True)]
+                row = Separation(
+                    *(name, against, row.auc, interval, row.tpr),
+                    retrain=auc(*reference),
+                    retrain_tpr=recognised(*reference),
+                    beyond=auc_difference_interval(pairs[0], pairs[1], level),
+                )
+            rows.append(row)
+    return tuple(rows)
+
+
+def recognised(positive: Tensor, negative: Tensor) -> tuple[float | None, float | None]:
+    """TPR at 1 % and at 0.1 % FPR; None where there are too few negatives for the rate.
+
+    >>> recognised(torch.arange(4.0), torch.arange(200) / 100)
+    (0.5, None)
+    """
+    one, tenth = (
+        tpr_at_fpr(positive, negative, rate) if len(negative) * rate >= 1 else None
+        for rate in (0.01, 0.001)
+    )
+    return one, tenth
+
+
+def _divergence(
+    model: Mapping[str, Tensor], before: Mapping[str, Tensor], labels: Mapping[str, Tensor]
+) -> float | None:
+    value = retrain_free_divergence(
+        model["forgotten"], labels["forgotten"], before["unseen"], labels["unseen"]
+    )
+    return None if value != value else value
+
+
+def work(case: Case, settings: AuditConfig) -> Work:
+    """Each network predicts each sample once."""
+    split = case.split
+    retained = min(RETAINED, len(split.retain))
+    samples = len(split.forget) + len(split.held_out) + len(split.test) + retained
+    return Work((2 if case.retrain is None else 3) * samples)
+
+
+audits.register("differ")(
+    Audit(
+        rank=20,
+        config=AuditConfig,
+        finding=DifferAudit,
+        attack=differ,
+        work=work,
+        summary="See what an attacker learns who has the network before and after.",
+        help="""Compares outputs, log-odds and losses before and after: how well they separate
+        forgotten samples from unseen and from retained ones (AUC, TPR at 1 % and 0.1 % FPR); which
+        layers' integer codes changed; and the retrain-free divergence. Beside Retrain, if it is
+        given, whose difference sets the measure.""",
+        examples=("--reference runs/retrain",),
+    )
+)

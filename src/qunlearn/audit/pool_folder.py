@@ -1,0 +1,160 @@
+"""A pool on disk: where its networks are, and what they answered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from qunlearn.audit.config import AuditConfig
+from qunlearn.audit.pool_attacks import PoolMargins
+from qunlearn.audit.pool_plan import PoolPlan, drawn_plan
+from qunlearn.audit.row import NotApplicable
+from qunlearn.data import Split
+from qunlearn.methods import find_method
+from qunlearn.metrics import margin
+from qunlearn.runs.data import split_of
+from qunlearn.runs.model_file import Header, spec_of
+from qunlearn.runs.outputs import outputs_of
+from qunlearn.runs.recipe import recipe_of
+from qunlearn.store.run import Run
+from qunlearn.training.config import Epochs
+
+ORIGINAL = "original"
+"""Stands for a method that does nothing: the networks before unlearning."""
+
+
+class PoolConfig(AuditConfig):
+    """Which pool: how many networks, how small, and where they are kept."""
+
+    models: int = Field(16, ge=6, le=10_000, description="How many networks.")
+    candidates: float = Field(
+        0.3,
+        gt=0,
+        lt=1,
+        description="The share of the training samples that are in some networks and out of "
+        "others; a third of it is unlearned.",
+    )
+    subset: int | None = Field(
+        None, gt=0, description="Train each network on about N of the samples; all by default."
+    )
+    epochs: Epochs | None = Field(
+        None, description="Epochs of a network; the original's by default."
+    )
+    width: float | None = Field(
+        None, gt=0, le=16, description="Width multiplier of a network; the original's by default."
+    )
+    pool: Path | None = Field(
+        None,
+        description="The folder of pools; beside the run by default. Other requests and "
+        "methods share the networks in it.",
+    )
+    workers: int = Field(1, ge=1, description="How many networks to make at a time.")
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """A pool of an original.
+
+    Attributes:
+        origin: The original's run.
+        plan: Which samples are in which network.
+        folder: Where the networks are.
+    """
+
+    origin: Run
+    plan: PoolPlan
+    folder: Path
+
+    def trained(self, number: int) -> Path:
+        """The run of a network before unlearning."""
+        return self.folder / "trained" / f"{number:03d}"
+
+    def ids(self, number: int) -> Path:
+        """The list of what a network unlearns."""
+        return self.folder / "ids" / f"{number:03d}.txt"
+
+    def unlearned(self, method: str, settings: Mapping[str, object], number: int) -> Path:
+        """The run of a network after unlearning; `trained` for the original."""
+        if method == ORIGINAL:
+            return self.trained(number)
+        content = {"settings": dict(settings), "revision": find_method(method).revision}
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        name = "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in method)
+        return self.folder / "unlearned" / f"{name}-{digest[:8]}" / f"{number:03d}"
+
+    def margins(self, method: str, settings: Mapping[str, object]) -> PoolMargins:
+        """What the networks answered, before unlearning and after it by a method."""
+        rows: dict[str, list[Tensor]] = {"trained": [], "unlearned": []}
+        for number in range(self.plan.models):
+            split = self.plan.split_of(number)
+            for name, path in (
+                ("trained", self.trained(number)),
+                ("unlearned", self.unlearned(method, settings, number)),
+            ):
+                if not Run.is_complete(path):
+                    raise NotApplicable(
+                        f"Network {number} of the pool {str(self.folder)!r} is missing; make it "
+                        "with `qunlearn audit pool`."
+                    )
+                asked = name == "unlearned" and method != ORIGINAL
+                after = split.forget_ids(self.plan.ids(number)) if asked else split
+                rows[name].append(_margins(Run.open(path), after))
+        trained, unlearned = (torch.stack(rows[name]) for name in ("trained", "unlearned"))
+        at, unseen = self.plan.candidates, self.plan.split.held_out
+        return PoolMargins(
+            self.plan.states,
+            trained[:, at],
+            unlearned[:, at],
+            trained[:, unseen],
+            unlearned[:, unseen],
+        )
+
+
+def _margins(run: Run, split: Split) -> Tensor:
+    """The margin of each sample of the data; NaN where the run has no output for it."""
+    outputs, values = outputs_of(run, split), torch.full((len(split.data),), torch.nan)
+    for part, index in split.measured().items():
+        values[index] = margin(outputs[part].float(), split.data.labels[index])
+    return values
+
+
+@cache
+def pool_of(origin: Path, config: PoolConfig, request: tuple[str, ...] = ()) -> Pool:
+    """The pool of an original; `request` names the samples of a coherent request, if any."""
+    run = Run.open(origin)
+    recipe, header = recipe_of(run), Header.read(run.model_path)
+    if not recipe.from_scratch or not recipe.training:
+        raise NotApplicable(
+            f"The network of {str(origin)!r} was adopted or trained from another, so that a pool "
+            "cannot be trained as it was; audit it by other attacks."
+        )
+    spec = spec_of(header, config.model, str(origin))
+    training: dict[str, object] = {**recipe.training, "model": spec.name, "width": spec.width}
+    training |= {
+        name: value for name in ("epochs", "width") if (value := getattr(config, name)) is not None
+    }
+    split = split_of(run, config.data)
+    if len(split.held_out) < 2:
+        raise NotApplicable(
+            f"The run {str(origin)!r} has no held-out samples, which the attacks compare with; "
+            "train or adopt it with --held-out."
+        )
+    plan = drawn_plan(
+        split,
+        models=config.models,
+        share=config.candidates,
+        subset=config.subset,
+        request=split.data.index_of(request).sort().values if request else None,
+        seed=config.seed,
+        training=training | {"original": run.info.model_sha256},
+    )
+    home = config.pool or origin.with_name(f"{origin.name}-pool")
+    return Pool(run, plan, home / plan.digest[:12])

@@ -1,0 +1,52 @@
+"""The settings that say where the cells of a study are made."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from qunlearn.training.config import Config
+
+ELSEWHERE = ("executor", "address", "cpus_per_cell", "gpus_per_cell")
+"""The settings that no file decides: whoever answers at an address can run code here."""
+
+
+class ExecutorConfig(Config):
+    """Which executor makes the cells, and what each of them gets."""
+
+    panel: ClassVar[str] = "Where cells are made"
+
+    workers: int = Field(1, ge=1, description="How many cells to make at a time on this machine.")
+    executor: str = Field(
+        "local",
+        description="local (processes here), ray (a Ray cluster) or slurm.",
+        exclude=True,
+    )
+    address: str | None = Field(
+        None,
+        description="Of the cluster. ray: auto (the default), HOST:PORT or ray://HOST:PORT. slurm: "
+        "a partition, or local, which starts the jobs on this machine.",
+        exclude=True,
+    )
+    cpus_per_cell: float = Field(
+        1,
+        gt=0,
+        le=1024,
+        description="Processors that a cell gets on a cluster; also its threads, unless --threads "
+        "says otherwise.",
+        exclude=True,
+    )
+    gpus_per_cell: float = Field(
+        0, ge=0, le=64, description="GPUs that a cell gets on a cluster.", exclude=True
+    )
+
+    @property
+    def away(self) -> bool:
+        """Whether cells are made on other machines than this one."""
+        return self.executor != "local"
+
+    @property
+    def cluster_threads(self) -> int:
+        """The threads of a cell on a cluster, if none are set."""
+        return max(1, int(self.cpus_per_cell))

@@ -1,0 +1,140 @@
+"""What a cell reads: found on a node by its digest, or sent there once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from qunlearn.data.sources.npz import to_arrays
+from qunlearn.errors import UserError
+from qunlearn.runs.data import data_config, load_data, located
+from qunlearn.runs.data_config import DataConfig
+from qunlearn.runs.request import ForgetConfig
+from qunlearn.store.arrays import npz_bytes
+from qunlearn.store.files import sha256
+from qunlearn.store.parcel import MOST_BYTES, Files, pack_file, pack_run
+from qunlearn.store.run import Run
+
+NODE_DATA = "QUNLEARN_DATA"
+"""The environment variable with which a node says where its copy of the data is."""
+
+DATA_FILE = "data.npz"
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that a cell reads.
+
+    Attributes:
+        kind: A run folder, a file, or the data set of the run.
+        field: The setting that names it.
+        path: Where it is on the driver; for data None, if the run's record says so.
+        digest: Of the weights; of the file; of the manifest, which has every sample's hash.
+    """
+
+    kind: Literal["run", "file", "data"]
+    field: str
+    path: Path | None
+    digest: str
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that a node keeps it in."""
+        return f"{self.field}-{self.digest[:32]}"
+
+
+def needs_of(config: ForgetConfig) -> tuple[Need, ...]:
+    """What a cell with these settings reads from the driver's disk."""
+    origin = Run.open(config.run)
+    needs = [Need("run", "run", config.run, _weights(config.run))]
+    if config.start_from is not None:
+        start = config.start_from
+        needs.append(Need("run", "start_from", start, _weights(start)))
+    if config.ids is not None:
+        needs.append(Need("file", "ids", config.ids, sha256(config.ids)))
+    metadata = data_config(origin, **config.changed).metadata
+    if config.where is not None and metadata is not None:
+        needs.append(Need("file", "metadata", metadata, sha256(metadata)))
+    manifest = hashlib.sha256(origin.split.encode()).hexdigest()
+    return (*needs, Need("data", "data_path", config.data_path, manifest))
+
+
+def _weights(run: Path) -> str:
+    return Run.open(run).info.model_sha256
+
+
+def place_on_record(config: ForgetConfig) -> DataConfig:
+    """Where the data is, as a cell that is made on this machine would record it."""
+    origin = Run.open(config.run)
+    return located(origin, data_config(origin, **config.changed), config.data_path)[0]
+
+
+def packed(need: Need, config: ForgetConfig) -> Files:
+    """The content of what a node lacks, of bounded size."""
+    if need.kind == "run":
+        assert need.path is not None
+        return pack_run(need.path)
+    if need.kind == "file":
+        assert need.path is not None
+        return {need.path.name: pack_file(need.path)}
+    data = load_data(place_on_record(config).model_copy(update={"metadata": None}))
+    if data.images.nbytes > MOST_BYTES:
+        raise UserError(
+            f"The data of {str(config.run)!r} has {data.images.nbytes:,} bytes, more than the "
+            f"{MOST_BYTES:,} that are sent to a node; mount it there, and say where with --data or "
+            f"the node's variable {NODE_DATA}."
+        )
+    return {DATA_FILE: npz_bytes(to_arrays(data))}
+
+
+def find(need: Need, origin: Path, store: Path) -> Path | None:
+    """Where something is on this node (None: where the run's record says), or a `LookupError`.
+
+    Args:
+        need: What is looked for.
+        origin: Where the run that forgets is on this node.
+        store: The folder of what was sent to this node.
+    """
+    for path in _candidates(need, store):
+        if _is_it(need, path, origin):
+            return path
+    raise LookupError(need.field)
+
+
+def _candidates(need: Need, store: Path) -> Iterator[Path | None]:
+    yield need.path
+    if need.kind == "data" and os.environ.get(NODE_DATA):
+        yield Path(os.environ[NODE_DATA])
+    folder = store / need.folder
+    if folder.is_dir():
+        inside = folder if need.kind == "run" else next(iter(sorted(folder.iterdir())), None)
+        if inside is not None:
+            yield inside
+
+
+def _is_it(need: Need, path: Path | None, origin: Path) -> bool:
+    try:
+        if need.kind == "data":
+            return _is_data(need.digest, path, origin)
+        assert path is not None
+        if need.kind == "run":
+            return Run.open(path).info.model_sha256 == need.digest
+        return sha256(path) == need.digest
+    except UserError:
+        return False
+
+
+@cache
+def _is_data(digest: str, path: Path | None, origin: Path) -> bool:
+    """Whether data are a run's, sample by sample; looked at once in each process."""
+    run = Run.open(origin)
+    try:
+        located(run, data_config(run), path)
+    except UserError:
+        return False
+    return hashlib.sha256(run.split.encode()).hexdigest() == digest

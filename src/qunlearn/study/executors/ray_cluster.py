@@ -1,0 +1,132 @@
+"""Reaching a Ray cluster: within a time limit, and only if each node has the same software."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import chdir
+from typing import Any
+
+from qunlearn.errors import UserError
+from qunlearn.study.executors.config import ExecutorConfig
+from qunlearn.study.executors.node import mismatch, node_versions
+
+CONNECT = 20.0
+"""Seconds that a cluster has to answer."""
+
+FACTS = 300.0
+"""Seconds that a node has to say which software it has: it imports torch for that."""
+
+
+def need_ray() -> Any:
+    """Ray, or the way to get it."""
+    try:
+        import ray
+    except ImportError:
+        raise UserError(
+            "--executor ray needs Ray, which is not installed; run: pip install 'qunlearn[ray]'."
+        ) from None
+    # Of a node that dies Ray writes pages to standard output, where `--json` has its result.
+    ray._private.worker.print_to_stdstream = lambda *lines, **how: None
+    return ray
+
+
+def connect(ray: Any, address: str) -> None:
+    """Connect to the cluster at an address within `CONNECT` seconds, or say that there is none."""
+    until = time.monotonic() + CONNECT
+    none = UserError(
+        f"No Ray cluster answers at {address!r} within {CONNECT:g} s; check --address, and start "
+        "one with `ray start --head`."
+    )
+    if address != "auto":
+        host_name, port = _host_and_port(address)
+        try:
+            socket.create_connection((host_name, port), CONNECT).close()
+        except OSError:
+            raise none from None
+    problems: list[BaseException] = []
+
+    def init() -> None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except BaseException as error:
+            problems.append(error)
+
+    # In a thread: Ray itself would try for minutes, and cannot be interrupted.
+    thread = threading.Thread(target=init, daemon=True)
+    # Ray has its workers import from the driver's working folder: it is told of another one.
+    with chdir("/"):
+        thread.start()
+        thread.join(max(0.1, until - time.monotonic()))
+    if thread.is_alive():
+        raise none
+    if problems:
+        first = str(problems[0]).splitlines()[0] if str(problems[0]) else repr(problems[0])
+        if isinstance(problems[0], ConnectionError):
+            raise none
+        raise UserError(f"Ray cannot be reached at {address!r}: {first}") from None
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    name, _, port = address.removeprefix("ray://").rpartition(":")
+    if not name or not port.isdigit() or not 0 < int(port) < 65536:
+        raise UserError(
+            f"--address {address} is no address of a Ray cluster; write auto, HOST:PORT or "
+            "ray://HOST:PORT."
+        )
+    return name.strip("[]"), int(port)
+
+
+def fit_nodes(ray: Any, config: ExecutorConfig) -> dict[str, int]:
+    """How many cells each node can make at a time, by its id; raises if one has other software."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    rooms = {node["NodeID"]: _room(node["Resources"], config) for node in alive}
+    if not any(rooms.values()):
+        most = {kind: max(n["Resources"].get(kind, 0) for n in alive) for kind in ("CPU", "GPU")}
+        raise UserError(
+            f"No node of the Ray cluster has room for a cell: it needs {config.cpus_per_cell:g} "
+            f"processors and {config.gpus_per_cell:g} GPUs, and the largest has {most['CPU']:g} "
+            f"and {most['GPU']:g}; lower --cpus-per-cell or --gpus-per-cell."
+        )
+    task = ray.remote(num_cpus=0, max_retries=1)(node_versions)
+    names = {node["NodeID"]: _name(node) for node in alive if rooms[node["NodeID"]]}
+    asked = {
+        task.options(scheduling_strategy=On(node, soft=False)).remote(): name
+        for node, name in names.items()
+    }
+    wanted, until = node_versions(), time.monotonic() + FACTS
+    for ref, name in asked.items():
+        try:
+            versions = ray.get(ref, timeout=max(0.1, until - time.monotonic()))
+        except ray.exceptions.GetTimeoutError:
+            raise UserError(
+                f"The node {name!r} did not say within {FACTS:g} s which software it has; check "
+                "it, or take it out of the cluster."
+            ) from None
+        except ray.exceptions.RayError as error:
+            raise UserError(
+                f"The node {name!r} cannot import qunlearn: {_last(error)}; install qunlearn "
+                f"{wanted['qunlearn']} there."
+            ) from None
+        if problem := mismatch(name, versions, wanted):
+            raise UserError(problem)
+    return {node: room for node, room in rooms.items() if room}
+
+
+def _room(resources: dict[str, float], config: ExecutorConfig) -> int:
+    room = resources.get("CPU", 0) / config.cpus_per_cell
+    if config.gpus_per_cell:
+        room = min(room, resources.get("GPU", 0) / config.gpus_per_cell)
+    return int(room + 1e-9)
+
+
+def _name(node: Any) -> str:
+    return str(node.get("NodeManagerHostname") or node["NodeManagerAddress"])
+
+
+def _last(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,252 @@
+"""The pool: its plan, known answers on made-up margins, and a small one from end to end."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from conftest import SMALL, made_once
+from scipy.stats import binom
+
+from qunlearn.audit.pool_attacks import PoolMargins, exposed, lira_scores, network_auc
+from qunlearn.audit.pool_figures import ALL, EXPOSED, REQUEST, judged, method_figures, run_figures
+from qunlearn.audit.pool_folder import PoolConfig, pool_of
+from qunlearn.audit.pool_plan import IN, OUT, UNLEARNED, half_of, states_of
+from qunlearn.metrics import auc, mia_efficacy
+from qunlearn.runs.config import TrainConfig
+from qunlearn.runs.forget import forget_run
+from qunlearn.runs.request import ForgetConfig
+from qunlearn.runs.train import train_run
+
+
+def made_up(seed, networks=24, samples=300, left=0.0, noise=0.0):
+    """Margins of a pool: difficulty, a network's own shift, and what training on a sample adds.
+
+    `left` is the share of that which unlearning leaves; `noise` is added to unlearned outputs.
+    """
+    chance = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=chance, dtype=torch.float64)
+
+    states = states_of(range(samples), networks, seed)
+    hard, gain = 2 * normal(samples), 4 * torch.rand(samples, generator=chance)
+    never = 2 * normal(samples)
+    shift, later = 0.3 * normal(networks, 1), 0.3 * normal(networks, 1)
+    trained = hard + shift + normal(networks, samples) + gain * (states != OUT)
+    kept = (states == IN) + left * (states == UNLEARNED)
+    unlearned = hard + later + normal(networks, samples) + gain * kept
+    unlearned += noise * normal(networks, samples) * (states == UNLEARNED)
+    return PoolMargins(
+        states,
+        trained,
+        unlearned,
+        never + shift + normal(networks, samples),
+        never + later + normal(networks, samples),
+    )
+
+
+def by_name(figures):
+    return {(figure.attack, figure.samples): figure for figure in figures}
+
+
+def test_every_sample_has_as_many_networks_of_each_state():
+    states = states_of(range(50), 18, seed=3)
+    for state in (IN, OUT, UNLEARNED):
+        assert ((states == state).sum(0) == 6).all()
+    assert (states != states_of(range(50), 18, seed=4)).any()
+
+
+def test_a_larger_pool_begins_with_the_smaller_one():
+    assert torch.equal(states_of(range(40), 16)[:7], states_of(range(40), 7))
+
+
+def test_a_group_has_one_state_in_a_network():
+    states = states_of([0, 1, -1, -1, -1], 9)
+    assert (states[:, 2:] == states[:, 2:3]).all()
+    assert (states[:, 0] != states[:, 2]).any()
+
+
+def test_an_untouched_original_fails():
+    figures = by_name(method_figures(made_up(0, left=1.0)))
+    for attack in ("U-LiRA", "RMIA", "KLoM"):
+        for samples in (ALL, EXPOSED):
+            assert figures[attack, samples].verdict == "fail", (attack, samples)
+    assert figures["U-LiRA", EXPOSED].value > figures["U-LiRA", ALL].value
+
+
+def test_false_alarms_are_as_rare_as_the_level_says():
+    """A Retrain is a draw in which nothing is left; at most 5 % of pools may fail."""
+    draws, level = 20, 0.05
+    failed = 0
+    for seed in range(draws):
+        pool = made_up(seed, networks=9, samples=60)
+        failed += any(figure.verdict == "fail" for figure in method_figures(pool, level=level))
+    assert failed <= binom.ppf(0.999, draws, level)
+
+
+def test_a_retrain_passes_where_the_pool_is_large_enough():
+    pool = made_up(1, networks=36, samples=500)
+    figures = by_name(method_figures(pool))
+    for attack in ("U-LiRA", "RMIA", "KLoM"):
+        assert figures[attack, ALL].verdict == "pass", figures[attack, ALL]
+
+
+def test_noise_on_the_outputs_fools_the_usual_attack_and_fails_here():
+    """Outputs of forgotten samples are those of other, unseen samples: as a crowd they fit."""
+    pool = made_up(2)
+    swapped = pool.unlearned.clone()
+    chance = torch.Generator().manual_seed(0)
+    for states, row in zip(pool.states, swapped, strict=True):
+        gone, unseen = states == UNLEARNED, row[states == OUT]
+        row[gone] = unseen[torch.randint(len(unseen), (int(gone.sum()),), generator=chance)]
+    fooled = PoolMargins(
+        pool.states, pool.trained, swapped, pool.unseen_trained, pool.unseen_unlearned
+    )
+    first, retrain = (p.unlearned[0].sigmoid() for p in (fooled, pool))
+    state = pool.states[0]
+    usual = [
+        mia_efficacy(row[state == IN], row[state == OUT], row[state == UNLEARNED])
+        for row in (first, retrain)
+    ]
+    assert usual[0] == pytest.approx(usual[1], abs=10)
+    assert by_name(method_figures(fooled))["KLoM", ALL].verdict == "fail"
+
+
+def test_a_network_is_not_its_own_reference():
+    pool = made_up(3, networks=9, samples=60)
+    scores = lira_scores(pool)
+    moved = pool.unlearned.clone()
+    moved[0, 5] += 1.0
+    changed = lira_scores(
+        PoolMargins(pool.states, pool.trained, moved, pool.unseen_trained, pool.unseen_unlearned)
+    )
+    means = [pool.where(pool.unlearned, state, 0)[:, 5].nanmean() for state in (UNLEARNED, OUT)]
+    assert torch.isfinite(torch.tensor(means)).all()
+    assert (changed[0] != scores[0]).sum() == 1
+
+
+def test_the_most_exposed_are_chosen_by_the_other_half():
+    pool = made_up(4, networks=12, samples=100)
+    mask, half = exposed(pool), half_of(12)
+    assert (mask.sum(1) == 10).all()
+    trained = pool.trained.clone()
+    trained[half == 0] += 9 * torch.randn(trained[half == 0].shape).double()
+    other = exposed(
+        PoolMargins(
+            pool.states, trained, pool.unlearned, pool.unseen_trained, pool.unseen_unlearned
+        )
+    )
+    assert torch.equal(mask[half == 0], other[half == 0])
+    assert not torch.equal(mask[half == 1], other[half == 1])
+
+
+def test_auc_in_a_network_is_of_unlearned_against_unseen():
+    states = torch.tensor([[IN, OUT, OUT, UNLEARNED, UNLEARNED]])
+    scores = torch.tensor([[9.0, 1.0, 3.0, 2.0, 4.0]])
+    everything = torch.ones_like(states, dtype=torch.bool)
+    reached = network_auc(scores, states, everything).item()
+    assert reached == auc(torch.tensor([2.0, 4.0]), torch.tensor([1.0, 3.0]))
+
+
+@pytest.mark.parametrize(("left", "verdict"), [(0.0, ("pass", "cannot be told")), (1.0, ("fail",))])
+def test_a_single_run_is_judged_against_the_pool(left, verdict):
+    pool = made_up(5, networks=18, samples=400)
+    chance = torch.Generator().manual_seed(9)
+    truth = torch.where(pool.states == OUT, pool.trained, torch.nan).nanmean(0)
+    seen = torch.where(pool.states != OUT, pool.trained, torch.nan).nanmean(0)
+    run = truth + left * (seen - truth) + torch.randn(400, generator=chance)
+    unseen = pool.unseen_trained.mean(0) + torch.randn(400, generator=chance)
+    # Confident as a larger network: what it does to all samples cancels.
+    figures = run_figures(pool, run + 3, torch.arange(400), unseen + 3)
+    assert all(figure.verdict in verdict for figure in figures), figures
+
+
+def test_too_few_networks_say_how_many_would_do():
+    from qunlearn.audit.pool_attacks import Estimate
+
+    figure = judged("U-LiRA", ALL, Estimate(0.5, 0.04), models=10, tests=1)
+    assert figure.verdict == "cannot be told"
+    assert figure.needed is not None
+    enough = judged("U-LiRA", ALL, Estimate(0.5, 0.04 * (10 / figure.needed) ** 0.5), 10, 1)
+    assert enough.verdict == "pass"
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    """A run that has forgotten, whose original is small enough for a pool."""
+
+    def make(base):
+        asked = {**SMALL, "model": "cnn", "width": 0.25, "subset": 300, "epochs": 3}
+        train_run(TrainConfig.parse(asked), base / "original")
+        for method in ("ft", "rl"):
+            words = {"run": base / "original", "random": 0.1, "method": method, "epochs": 1}
+            forget_run(ForgetConfig.parse({**words, "threads": 1}), base / method)
+
+    base = made_once(tmp_path_factory, "pooled", make)
+    return shutil.copytree(base, tmp_path_factory.mktemp("pool") / "runs")
+
+
+SIZE = ("--models", 6, "--epochs", 1, "--threads", 1, "--candidates", 0.5)
+
+
+def test_a_pool_is_made_once_and_shared_by_methods(audited, qunlearn):
+    code, out, err = qunlearn("audit", "pool", audited / "ft", *SIZE, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["models"] == 6
+    assert found["smaller"] == {"epochs": 1.0}
+    assert found["tested"] == 27  # a random request is among the candidates
+    assert found["row"]["verdict"] in ("pass", "fail", "cannot be told")
+    (folder,) = (audited / "original-pool").iterdir()
+    before = {path: path.stat().st_mtime_ns for path in (folder / "trained").rglob("run.json")}
+    assert len(before) == 6
+    code, out, err = qunlearn("audit", "pool", audited / "rl", *SIZE)
+    assert code == 0, err
+    assert "Median ε of the unlearning challenge" in out
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(list((folder / "unlearned").iterdir())) == 2
+    again = json.loads(qunlearn("audit", "pool", audited / "ft", *SIZE, "--json")[1])
+    assert again["figures"] == found["figures"]
+
+
+def test_the_networks_are_trained_on_what_the_plan_says(audited):
+    config = PoolConfig.parse({"models": 6, "epochs": 1, "threads": 1, "candidates": 0.5})
+    pool = pool_of(audited / "original", config)
+    for number in range(6):
+        split = pool.plan.split_of(number)
+        seen, unseen = set(split.train.tolist()), set(split.test.tolist())
+        assert not seen & unseen
+        assert not (seen | unseen) & set(pool.plan.split.held_out.tolist())
+        assert seen | unseen == set(pool.plan.split.retain.tolist())
+
+
+def test_what_is_asked_wrongly_writes_nothing(audited, qunlearn):
+    for words, message in (
+        ((audited / "original",), "has forgotten nothing"),
+        ((audited / "ft", "--models", 3), "choose 6 or more"),
+        ((audited / "ft", "--subset", 10_000), "leave it out"),
+        ((audited / "ft", "--candidates", 0.01), "--candidates"),
+    ):
+        folder = audited / f"elsewhere-{len(message)}"
+        code, _, err = qunlearn("audit", "pool", *words, "--pool", folder)
+        assert code == 2
+        assert message in err
+        assert not folder.exists()
+
+
+def test_a_coherent_request_joins_the_candidates_as_one_group(audited):
+    config = PoolConfig.parse({"models": 9, "candidates": 0.2})
+    usual = pool_of(audited / "original", config)
+    split = usual.plan.split
+    rows = split.retain[-15:]
+    request = tuple(split.data.ids[row] for row in rows.tolist())
+    pool = pool_of(audited / "original", config, request)
+    assert pool.folder != usual.folder
+    mine = torch.isin(pool.plan.candidates, rows)
+    assert mine.sum() == 15
+    states = pool.plan.states[:, mine]
+    assert (states == states[:, :1]).all()
+    assert (pool.plan.states[:, ~mine] != states[:, :1]).any()
+    margins = made_up(6, networks=9, samples=len(pool.plan.candidates), left=1.0)
+    assert by_name(method_figures(margins, mine))["KLoM", REQUEST].value > 0.05

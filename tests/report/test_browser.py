@@ -1,0 +1,70 @@
+"""The pages in a browser, on a phone and on a desk: only where Chromium is installed."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from report.made_up import comparison, table
+
+from qunlearn.report import report_comparison, report_run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+LOOK = Path(__file__).with_name("look.js")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+
+
+def looked_at(page, width, folder):
+    """What the browser makes of a page in a frame of so many pixels."""
+    # The page's own policy forbids scripts; what measures stands outside, in the frame's host.
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", page.read_text())
+    content = json.dumps(text).replace("</", "<\\/")
+    host = folder / "host.html"
+    host.write_text(
+        f'<!doctype html><body><iframe style="width:{width}px;height:9000px;border:0"></iframe>'
+        f'<pre></pre><script type="application/json" id="page">{content}</script>'
+        f"<script>{LOOK.read_text()}</script>"
+    )
+    call = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    call += ["--virtual-time-budget=4000", f"--user-data-dir={folder / 'profile'}"]
+    done = subprocess.run([*call, host.as_uri()], capture_output=True, text=True, check=True)
+    return json.loads(re.search("<pre>({.*?})</pre>", done.stdout, re.S)[1])
+
+
+@pytest.fixture(scope="session")
+def pages(run_folder, tmp_path_factory):
+    """Of a run and of a comparison."""
+    from qunlearn.runs.forget import forget_run
+    from qunlearn.runs.request import ForgetConfig
+
+    base = tmp_path_factory.mktemp("looks")
+    asked = {"run": run_folder, "random": 0.1, "method": "oeu", "epochs": 1, "threads": 1}
+    forget_run(ForgetConfig.parse(asked), base / "run")
+    return {
+        "run": report_run(base / "run"),
+        "comparison": report_comparison(comparison(base / "table", table())),
+    }
+
+
+@pytest.mark.parametrize("width", [400, 1200])
+@pytest.mark.parametrize("kind", ["run", "comparison"])
+def test_nothing_overflows_overlaps_or_is_too_faint(pages, kind, width, tmp_path):
+    seen = looked_at(pages[kind], width, tmp_path)
+    assert seen["overflow"] == seen["overlap"] == seen["faint"] == []
+    assert seen["wide"] <= 0
+    assert not seen["disordered"]
+    assert seen["tabs"] >= 3
+
+
+def test_a_page_that_is_too_wide_overlaps_and_is_faint_is_found(tmp_path):
+    page = tmp_path / "bad.html"
+    page.write_text(
+        "<html><body><p style='width:900px;color:#999'>wide and faint</p>"
+        "<p style='margin-top:-30px'>on top of it</p></body></html>"
+    )
+    seen = looked_at(page, 400, tmp_path)
+    assert seen["overflow"]
+    assert seen["overlap"]
+    assert seen["faint"]

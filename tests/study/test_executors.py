@@ -1,0 +1,291 @@
+"""Executors without a cluster: what is asked wrongly, what travels, what is shown."""
+
+import shutil
+import socket
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conftest import made_once
+from quick_study import config
+
+from qunlearn.errors import Failure, UserError
+from qunlearn.runs.request import ForgetConfig
+from qunlearn.store.lock import locked
+from qunlearn.store.parcel import pack_run, unpack, unpack_run
+from qunlearn.store.run import Run
+from qunlearn.study.cells import Cell
+from qunlearn.study.executors import needs, node, ray_cluster, slurm
+from qunlearn.study.executors.base import Finished, Lost, Started
+from qunlearn.study.executors.config import ExecutorConfig
+from qunlearn.study.executors.needs import needs_of, packed, place_on_record
+from qunlearn.study.executors.node import Order, answer, make_in_place, node_versions
+from qunlearn.study.executors.open import opened_executor
+from qunlearn.study.progress import Counts
+
+
+@pytest.fixture(scope="module")
+def cell_run(run_folder, tmp_path_factory):
+    """A finished cell, made on this machine."""
+    return made_once(tmp_path_factory, "cell", lambda base: cell(run_folder, base).make()) / "cell"
+
+
+def cell(run_folder, folder):
+    asked = {"run": run_folder, "random": 0.1, "method": "ft", "threads": 1}
+    settings = {"settings": {"epochs": 1, "seed": 0}, "skip_probe": True}
+    return Cell("ft", 0, ForgetConfig.parse(asked | settings), folder / "cell", "")
+
+
+def open_with(tmp_path, **settings):
+    with opened_executor(ExecutorConfig.parse(settings), tmp_path / "study"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"executor": "dask"}, "Unknown executor 'dask'; known are local, ray, slurm"),
+        ({"executor": "ray", "workers": 4}, "--workers 4 is for --executor local"),
+        ({"address": "auto"}, "--address auto needs --executor ray"),
+        ({"executor": "ray", "address": "node-3"}, "write auto, HOST:PORT or ray://HOST:PORT"),
+        ({"executor": "ray", "address": "node-3:99999"}, "is no address of a Ray cluster"),
+        ({"executor": "slurm"}, "there is no srun"),
+    ],
+    ids=str,
+)
+def test_what_is_asked_wrongly_is_said_before_anything_is_written(tmp_path, settings, says):
+    pytest.importorskip("ray")
+    with pytest.raises(UserError, match=says):
+        open_with(tmp_path, **settings)
+    assert not (tmp_path / "study").exists()
+
+
+def test_without_ray_or_submitit_the_remedy_is_said(tmp_path, monkeypatch):
+    for module, extra in (("ray", "ray"), ("submitit", "slurm")):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(UserError, match=rf"pip install 'qunlearn\[{extra}\]'"):
+            open_with(tmp_path, executor=extra)
+
+
+def test_where_nobody_listens_there_is_no_cluster(tmp_path):
+    pytest.importorskip("ray")
+    with socket.socket() as taken:  # bound, and not listening
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"No Ray cluster answers at '{address}' within 20 s"):
+            open_with(tmp_path, executor="ray", address=address)
+
+
+def test_a_cluster_that_does_not_answer_is_waited_for_no_longer_than_is_said(monkeypatch):
+    monkeypatch.setattr(ray_cluster, "CONNECT", 0.2)
+    ended = threading.Event()
+    silent = SimpleNamespace(init=lambda **how: ended.wait(30))
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"No Ray cluster answers at 'auto' within 0\.2 s"):
+        ray_cluster.connect(silent, "auto")
+    assert time.monotonic() - started < 5
+    ended.set()
+
+
+def test_a_file_does_not_decide_who_is_connected_to(run_folder, tmp_path, qunlearn):
+    file = tmp_path / "compare.toml"
+    for line, flag in (('address = "evil:6379"', "--address evil:6379"), ('executor="ray"', "ray")):
+        file.write_text(f'run = "{run_folder}"\nrandom = 0.1\n{line}\n')
+        code, _, said = qunlearn("compare", "--config", file, "--out", tmp_path / "out")
+        assert code == 2
+        assert "asks to make cells elsewhere" in said
+        assert flag in said
+    saved = config(run_folder, executor="ray", address="a:1", gpus_per_cell=1).to_dict()
+    assert not saved.keys() & {"executor", "address", "cpus_per_cell", "gpus_per_cell"}
+
+
+def test_a_cells_threads_on_a_cluster_are_its_processors(run_folder):
+    away = {"executor": "ray", "threads": None}
+    assert config(run_folder, **away).origin()["threads"] == 1
+    assert config(run_folder, **away, cpus_per_cell=4).origin()["threads"] == 4
+    assert config(run_folder, executor="ray", threads=2, cpus_per_cell=4).origin()["threads"] == 2
+
+
+def order(cell, **other):
+    config = cell.config
+    about = {"needs": needs_of(config), "data": place_on_record(config), "study": "test"}
+    return Order(cell, (), node_versions(), **{**about, **other})
+
+
+def away(cell, tmp_path):
+    """An order to a node on which nothing of the driver's is at its place."""
+    nowhere = tmp_path / "nowhere"
+    moved = tuple(replace(need, path=nowhere / need.field) for need in needs_of(cell.config))
+    return order(cell, needs=moved, beacon=nowhere)
+
+
+def test_a_cell_made_from_what_was_sent_is_the_cell_made_here(run_folder, cell_run, tmp_path):
+    here = cell(run_folder, tmp_path)
+    asked = away(here, tmp_path)
+    first = answer(asked, lambda need: None)
+    assert first.kind == "lacks"
+    assert [need.field for need in first.lacks] == ["run", "data_path"]
+    parcels = {need.folder: packed(need, here.config) for need in needs_of(here.config)}
+    fetched = []
+
+    def fetch(need):
+        fetched.append(need.field)
+        return parcels[need.folder]
+
+    result = answer(asked, fetch)
+    assert (result.kind, fetched) == ("done", ["run", "data_path"])
+    assert not here.path.exists()
+    unpack_run(here.path, result.files)
+    made, expected = Run.open(here.path), Run.open(cell_run)
+    assert made.info.model_sha256 == expected.info.model_sha256
+    assert made.metrics == expected.metrics
+    assert made.config == expected.config  # with the driver's paths, not the node's
+    assert answer(replace(asked, cell=cell(run_folder, tmp_path / "b")), fetch).kind == "done"
+    assert fetched == ["run", "data_path"]  # once for each node
+    node.forget_study("test")
+    assert answer(asked, lambda need: None).kind == "lacks"
+
+
+def test_a_node_finds_its_own_copy_of_the_data(run_folder, tmp_path, monkeypatch):
+    here = cell(run_folder, tmp_path)
+    data = needs_of(here.config)[-1]
+    lost = replace(data, path=tmp_path / "nowhere")
+    with pytest.raises(LookupError):
+        needs.find(lost, run_folder, tmp_path)
+    unpack(tmp_path / "mounted", packed(data, here.config))
+    monkeypatch.setenv(needs.NODE_DATA, str(tmp_path / "mounted" / "data.npz"))
+    assert needs.find(lost, run_folder, tmp_path) == tmp_path / "mounted" / "data.npz"
+    other = replace(lost, digest="0" * 64)  # another run's samples
+    with pytest.raises(LookupError):
+        needs.find(other, run_folder, tmp_path)
+
+
+def test_a_node_that_sees_the_folder_makes_the_cell_there(run_folder, cell_run, tmp_path):
+    here = cell(run_folder, tmp_path)
+    (tmp_path / "beacon").touch()
+    result = answer(order(here, beacon=tmp_path / "beacon"), lambda need: None)
+    assert (result.kind, result.files) == ("done", None)
+    expected = Run.open(cell_run).info.model_sha256
+    assert Run.open(here.path).info.model_sha256 == expected
+
+
+def test_other_software_is_refused_by_the_node_itself(run_folder, tmp_path):
+    newer = {**node_versions(), "qunlearn": "99.0"}
+    result = answer(Order(cell(run_folder, tmp_path), (), newer), lambda need: None)
+    assert result.kind == "refused"
+    assert "this machine has qunlearn 99.0" in result.message
+    assert not (tmp_path / "cell").exists()
+
+
+def test_a_cell_that_another_process_makes_is_waited_for(cell_run, tmp_path, monkeypatch):
+    path = tmp_path / "cell"
+    path.mkdir()
+    begun = []
+
+    class Waiting:
+        done = property(lambda self: Run.is_complete(path))
+
+        def make(self):
+            begun.append(1)
+            with locked(path):
+                raise AssertionError("it is made twice")
+
+    def finish():
+        with locked(path):
+            holds.set()
+            while not begun:
+                time.sleep(0.01)
+            for file in cell_run.iterdir():
+                shutil.copy(file, path)
+
+    holds = threading.Event()
+    other = threading.Thread(target=finish)
+    other.start()
+    holds.wait()
+    make_in_place(Waiting())
+    other.join()
+    assert begun == [1]
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda files: files.pop("run.json"), "it is not complete"),
+        (lambda files: files.update({"../config.toml": b""}), "'../config.toml' is no file"),
+        (lambda files: files.update({"metrics.json": b"{}"}), "metrics.json does not match"),
+        (lambda files: files.pop("model.safetensors"), "model.safetensors is missing"),
+        (lambda files: files.update({"checksums.txt": b"x"}), "its checksums are invalid"),
+    ],
+    ids=["incomplete", "other folder", "changed", "missing", "checksums"],
+)
+def test_a_damaged_cell_is_refused_and_nothing_written(cell_run, tmp_path, damage, says):
+    files = pack_run(cell_run)
+    unpack_run(tmp_path / "intact", files)
+    same = {name: (tmp_path / "intact" / name).read_bytes() for name in files}
+    assert same == files
+    damage(files)
+    with pytest.raises(Failure, match=says):
+        unpack_run(tmp_path / "damaged", files)
+    assert not (tmp_path / "damaged").exists()
+
+
+def test_a_parcel_leaves_no_path(tmp_path):
+    with pytest.raises(Failure, match="names that are paths"):
+        unpack(tmp_path / "parcel", {"../evil": b""})
+    unpack(tmp_path / "parcel", {"a": b"1"})
+    unpack(tmp_path / "parcel", {"a": b"2"})  # there already
+    assert (tmp_path / "parcel" / "a").read_bytes() == b"1"
+    assert [path.name for path in tmp_path.iterdir()] == ["parcel"]
+    assert (tmp_path / "parcel").stat().st_mode & 0o077 == 0
+
+
+def test_what_is_shown_of_a_study():
+    clock = iter(range(0, 10_000, 10))
+    counts = Counts("comparing", 12, 2, clock=lambda: float(next(clock)))
+    cells = [SimpleNamespace(method="oeu", path=Path(f"seed{n}")) for n in range(6)]
+    for each in cells:
+        counts.add(Started(each, "node-3"))
+    assert counts.line == (
+        "comparing: 2 of 12 cells; running: oeu seed0 on node-3, oeu seed1 on node-3, "
+        "oeu seed2 on node-3, oeu seed3 on node-3 and 2 more"
+    )
+    counts.add(Finished(cells[0], "node-3"))
+    counts.add(Lost(cells[1], "node-3", "its node died"))
+    counts.add(Finished(cells[2], "node-3", Failure("nan")))
+    assert counts.line.startswith(
+        "comparing: 4 of 12 cells, 1 failed, 1 times a node or worker died, expected to end at 1970"
+    )
+    assert "oeu seed1" not in counts.line
+    assert counts.table().row_count == 3
+    steady = Counts("comparing", 12, 2, clock=lambda: 0.0)
+    steady.add(Finished(cells[0], "node-3"))
+    steady.clock = lambda: 60.0  # one cell in a minute, nine to go
+    assert steady.expected_end == 60 + 9 * 60
+
+
+def test_the_pickles_of_jobs_are_private(tmp_path):
+    pytest.importorskip("submitit")
+    executor = slurm.on_slurm(ExecutorConfig(executor="slurm", address="local"), tmp_path / "s")
+    executor.submit([])
+    assert (tmp_path / "s" / "jobs").stat().st_mode & 0o777 == 0o700
+    executor.close(interrupted=False)
+    assert not (tmp_path / "s" / "jobs").exists()
+
+
+def test_a_cell_of_an_earlier_job_is_waited_for_and_not_submitted(cell_run, run_folder, tmp_path):
+    pytest.importorskip("submitit")
+    executor = slurm.on_slurm(ExecutorConfig(executor="slurm", address="local"), tmp_path / "s")
+    here = cell(run_folder, tmp_path)
+    here.path.mkdir()
+    with locked(here.path):  # the job is still running; its driver was killed
+        executor.submit([here])
+        assert list(executor.events()) == []
+        for file in cell_run.iterdir():
+            shutil.copy(file, here.path)
+    (event,) = executor.events()
+    assert (event.cell, event.failure) == (here, None)
+    executor.close(interrupted=False)
