@@ -43,7 +43,7 @@ def row(path: Path, retrain: Run) -> dict[str, Any]:
 
 
 def attacks(home: Path) -> dict[str, Any]:
-    """What LiRA found of each method, where there were Retrains enough to judge by."""
+    """LiRA's findings by method, where there are Retrains enough to judge by."""
     tables = [json.loads(file.read_text()) for file in sorted(home.glob("*/table.json"))]
     rows = [row for table in tables for row in table["rows"]]
     return {r["method"]: {"seeds": r["seeds"], **r["lira"]} for r in rows if r.get("lira")}
@@ -60,15 +60,16 @@ def original(path: Path) -> dict[str, Any]:
     return {"accuracy": parts, "settings": settings, "model_sha256": run.info.model_sha256}
 
 
-def keep(file: Path, found: Any) -> None:
+def save(file: Path, content: Any) -> None:
+    """Write JSON, and say how much."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"{file}: {len(found)} rows")
+    file.write_text(json.dumps(content, indent=1) + "\n")
+    print(f"{file}: {len(content)} rows")
 
 
 def main(out: Path) -> None:
     for path in filter(Run.is_complete, sorted(out.glob("*/original"))):
-        keep(RESULTS / path.parent.name / "original.json", original(path))
+        save(RESULTS / path.parent.name / "original.json", original(path))
     for home in sorted(path.parent for path in out.glob("*/*/cells")):
         paths = sorted(p for kind in ("cells", "trials") for p in (home / kind).glob("*/*"))
         rows = []
@@ -78,9 +79,9 @@ def main(out: Path) -> None:
             retrain = home / "cells" / "retrain" / seed
             if Run.is_complete(retrain):
                 rows.append(row(path, Run.open(retrain)))
-        for name, found in ((home.name, rows), (f"{home.name}-lira", attacks(home))):
-            if found:
-                keep(RESULTS / home.parent.name / f"{name}.json", found)
+        for name, content in ((home.name, rows), (f"{home.name}-lira", attacks(home))):
+            if content:
+                save(RESULTS / home.parent.name / f"{name}.json", content)
 
 
 if __name__ == "__main__":

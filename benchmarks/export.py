@@ -64,16 +64,16 @@ def floor() -> Ratio:
 
 def products(net: nn.Module) -> list[tuple[int, int, int]]:
     """Each convolution of one image as patches × weight: rows, what is summed over, columns."""
-    found: list[tuple[int, int, int]] = []
+    sizes: list[tuple[int, int, int]] = []
 
     def note(layer: nn.Module, _: object, out: Tensor) -> None:
-        found.append((out[0, 0].numel(), layer.weight[0].numel(), len(layer.weight)))
+        sizes.append((out[0, 0].numel(), layer.weight[0].numel(), len(layer.weight)))
 
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d):
             layer.register_forward_hook(note)
     net.eval()(torch.zeros(1, 3, 32, 32))
-    return found
+    return sizes
 
 
 def multiplying(shapes: list[tuple[int, int, int]], left: type, right: type) -> Work:

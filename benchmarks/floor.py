@@ -11,10 +11,10 @@ from torch import Tensor, nn
 def bare_kernels(net: nn.Module, batch: int = 64) -> Work:
     """Forward and backward of each convolution and BatchNorm alone, on tensors of their shapes."""
     shapes: list[tuple[nn.Module, torch.Size]] = []
-    found = [m for m in net.modules() if isinstance(m, (nn.Conv2d, nn.BatchNorm2d))]
+    layers = [m for m in net.modules() if isinstance(m, (nn.Conv2d, nn.BatchNorm2d))]
     hooks = [
         m.register_forward_hook(lambda m, inputs, _: shapes.append((m, inputs[0].shape)))
-        for m in found
+        for m in layers
     ]
     net.train()(images(batch))
     for hook in hooks:
@@ -59,10 +59,10 @@ def shares(work: Work) -> dict[str, float]:
         "convolutions": ("aten::mkldnn_convolution", "aten::convolution_backward"),
         "BatchNorm": ("aten::native_batch_norm", "aten::native_batch_norm_backward"),
     }
-    found = {
+    by_kind = {
         name: sum(e.self_cpu_time_total for e in events if e.key in keys) / total
         for name, keys in named.items()
     }
     rounding = ("_Round", "_RoundBackward")
-    found["quantizers"] = sum(e.cpu_time_total for e in events if e.key in rounding) / total
-    return found | {"the rest": 1 - sum(found.values())}
+    by_kind["quantizers"] = sum(e.cpu_time_total for e in events if e.key in rounding) / total
+    return by_kind | {"the rest": 1 - sum(by_kind.values())}

@@ -50,11 +50,11 @@ CURVES: dict[str, tuple[Any, tuple[float, ...], str]] = {
 
 
 def grow(out: Path) -> None:
-    """Measure every curve, and keep the figures and a picture of them."""
-    found = {name: curve(*CURVES[name]) for name in CURVES}
-    (out / "growth.json").write_text(json.dumps(found, indent=1) + "\n")
+    """Measure every curve; write the figures and a picture of them."""
+    curves = {name: curve(*CURVES[name]) for name in CURVES}
+    (out / "growth.json").write_text(json.dumps(curves, indent=1) + "\n")
     picture = draw(
-        "growth", "", "Time and memory grow linearly", (7.5, 4.2), lambda f: paint(f, found)
+        "growth", "", "Time and memory grow linearly", (7.5, 4.2), lambda f: paint(f, curves)
     )
     (out / "growth.svg").write_text(picture.svg)
     (out / "growth.png").write_bytes(picture.png)
@@ -101,10 +101,10 @@ def straight(x: Any, y: Any) -> dict[str, float]:
     return {"slope": slope, "start": start, "r2": 1 - float(np.var(left) / np.var(y))}
 
 
-def paint(figure: Any, found: dict[str, Any]) -> None:
+def paint(figure: Any, curves: dict[str, Any]) -> None:
     """For each curve a panel of time and one of memory: the points, and the line through them."""
-    panels = figure.subplots(2, len(found))
-    for column, (name, each) in enumerate(found.items()):
+    panels = figure.subplots(2, len(curves))
+    for column, (name, each) in enumerate(curves.items()):
         for row, what in enumerate(("seconds", "megabytes")):
             axes, line = panels[row][column], each["fits"][what]
             ends = np.array([0, max(each["along"])])

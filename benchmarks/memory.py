@@ -144,28 +144,28 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/memory"))
     parser.add_argument("--phase", choices=PHASES)
     parser.add_argument("--keep", action="store_true", help="do not delete the copy")
-    given = parser.parse_args()
-    cache = given.folder / "cache"
-    if given.phase == "large":
-        print(json.dumps(use(given.gigabytes, cache, 0)))
-    elif given.phase == "small":
+    args = parser.parse_args()
+    cache = args.folder / "cache"
+    if args.phase == "large":
+        print(json.dumps(use(args.gigabytes, cache, 0)))
+    elif args.phase == "small":
         print(json.dumps(use(0.3, cache, 1 << 40)))
-    elif given.phase == "speed":
+    elif args.phase == "speed":
         print(json.dumps(speed(cache)))
     else:
-        found: dict[str, Any] = {}
+        phases: dict[str, Any] = {}
         for phase in PHASES:
-            words = [sys.executable, __file__, "--phase", phase, "--folder", str(given.folder)]
-            words += ["--gigabytes", str(given.gigabytes)]
+            words = [sys.executable, __file__, "--phase", phase, "--folder", str(args.folder)]
+            words += ["--gigabytes", str(args.gigabytes)]
             done = subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True)
-            found[phase] = json.loads(done.stdout)
-            print(phase, json.dumps(found[phase]), flush=True)
-        network = found["small"]["RssAnon"] - found["small"]["bytes"]  # without its images
-        found["above_the_network"] = found["large"]["RssAnon"] - network
-        found |= {"machine": vars(machine()), "versions": versions()}
-        (RESULTS / "memory.json").write_text(json.dumps(found, indent=1) + "\n")
-        if not given.keep:
-            shutil.rmtree(given.folder)
+            phases[phase] = json.loads(done.stdout)
+            print(phase, json.dumps(phases[phase]), flush=True)
+        network = phases["small"]["RssAnon"] - phases["small"]["bytes"]  # without its images
+        phases["above_the_network"] = phases["large"]["RssAnon"] - network
+        phases |= {"machine": vars(machine()), "versions": versions()}
+        (RESULTS / "memory.json").write_text(json.dumps(phases, indent=1) + "\n")
+        if not args.keep:
+            shutil.rmtree(args.folder)
 
 
 if __name__ == "__main__":

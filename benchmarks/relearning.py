@@ -6,7 +6,7 @@
 OUT is a folder that `qunlearn compare` has written. Every network in it is fine-tuned by `ft` at
 learning rates 0.01 and 0.05, and the accuracy on the forgotten samples is measured before and
 after. With `--requests`, the same after the network forgot so many further requests. Each network
-is a line of JSON, and the study goes on from what is there.
+is a line of JSON, and the study resumes from what is there.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def fine_tuned(
     model: nn.Module, split: Split, forgotten: Tensor, seed: int
 ) -> dict[str, dict[str, float]]:
     """Accuracies now, and after fine-tuning on what the split retains."""
-    found = {"before": accuracies(model, split, forgotten)}
+    figures = {"before": accuracies(model, split, forgotten)}
     for lr in RATES:
         settings = {"epochs": EPOCHS, "lr": lr, "batch_size": 64, "seed": seed + 1000}
         fabric = make_fabric(ComputeConfig(threads=1))
         result = forget(model, split, "ft", fabric=fabric, probe=False, **settings)
-        found[f"lr {lr:g}"] = accuracies(result.model, split, forgotten)
-    return found
+        figures[f"lr {lr:g}"] = accuracies(result.model, split, forgotten)
+    return figures
 
 
 def further(

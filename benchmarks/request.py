@@ -27,16 +27,16 @@ RESULTS = Path(__file__).parent / "results" / "request.json"
 TIMED = 3
 
 
-def parts(run: Path, method: str, told: dict[str, Any]) -> dict[str, float]:
+def parts(run: Path, method: str, request: dict[str, Any]) -> dict[str, float]:
     """The seconds of each part of a request."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        asked = ForgetConfig.parse({"run": run, "method": method, "threads": 1, **told})
-        made = forget_run(asked, Path(folder) / "run")
+        config = ForgetConfig.parse({"run": run, "method": method, "threads": 1, **request})
+        made = forget_run(config, Path(folder) / "run")
         whole = time.perf_counter() - started
         epochs = made.history[-1]["elapsed"]
         took = made.info.seconds
-        found = {
+        seconds = {
             "epochs": epochs,
             "the method's other work": took["forgetting"] - epochs,
             "measuring": took["evaluation"],
@@ -45,8 +45,8 @@ def parts(run: Path, method: str, told: dict[str, Any]) -> dict[str, float]:
         }
     if method == "retrain":
         more = epochs / TIMED * Run.open(run).config["epochs"] - epochs
-        found |= {"epochs": epochs + more, "whole": whole + more}
-    return found
+        seconds |= {"epochs": epochs + more, "whole": whole + more}
+    return seconds
 
 
 def main() -> None:
@@ -58,17 +58,17 @@ def main() -> None:
     options.add_argument("--methods", nargs="+", default=["calibrated", "oeu", "ft"])
     chosen = options.parse_args()
     torch.set_num_threads(1)
-    told: dict[str, Any] = {"random": chosen.share}
+    request: dict[str, Any] = {"random": chosen.share}
     if chosen.data:
-        told["data_path"] = chosen.data
-    found = {"retrain": parts(chosen.run, "retrain", told | {"epochs": TIMED})}
+        request["data_path"] = chosen.data
+    by_method = {"retrain": parts(chosen.run, "retrain", request | {"epochs": TIMED})}
     for method in chosen.methods:
-        found[method] = parts(chosen.run, method, told)
-    for method, seconds in found.items():
-        share = seconds["whole"] / found["retrain"]["whole"]
-        said = ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items())
-        print(f"{share:7.3f}  {method}: {said}")
-    report = {"share": chosen.share, "seconds": found}
+        by_method[method] = parts(chosen.run, method, request)
+    for method, seconds in by_method.items():
+        share = seconds["whole"] / by_method["retrain"]["whole"]
+        parts_text = ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items())
+        print(f"{share:7.3f}  {method}: {parts_text}")
+    report = {"share": chosen.share, "seconds": by_method}
     report |= {"versions": versions(), "machine": machine()}
     RESULTS.write_text(json.dumps(report, indent=1) + "\n")
 

@@ -23,7 +23,7 @@ from floor import bare_kernels, shares
 from forgetting import Forgetting, attack, batching, evaluations
 from growth import grow
 from steps import FULL, W2A32, W4A4, Written, brevitas, build, forward, has_brevitas, step, swapped
-from timing import Ratio, by_turns, kept_bytes, peak_bytes, spread
+from timing import Ratio, by_turns, peak_bytes, saved_bytes, spread
 
 from qunlearn.quant import why_not
 from qunlearn.store.info import machine, versions
@@ -33,17 +33,19 @@ RESULTS = Path(__file__).parent / "results"
 TWIN = "the same step in full precision"
 
 
-def training_steps(model: str, width: float, bits: Any, repeats: int, aims: Any) -> Iterator[Ratio]:
-    """Few bits / full precision, as torch computes it and compiled; and what is kept for it."""
+def training_steps(
+    model: str, width: float, bits: Any, repeats: int, targets: Any
+) -> Iterator[Ratio]:
+    """Low-bit / full precision, as torch computes it and compiled; and its saved bytes."""
     name = f"{model} ×{width:g} W{bits.weights}A{bits.activations or 32} LSQ+ step, batch 64"
     twin = step(build(model, width))
-    eager, compiled, memory = aims
+    eager, compiled, memory = targets
     yield by_turns(name, step(build(model, width, bits)), TWIN, twin, repeats, eager)
     if why_not() is None:
         quick = step(build(model, width, bits), compiled=True)
         yield by_turns(f"{name}, compiled", quick, TWIN, twin, repeats, compiled)
-    kept = [kept_bytes(forward(build(model, width, each))) for each in (bits, FULL)]
-    yield spread(f"{name}: bytes kept for backward", TWIN, [kept[0] / kept[1]], memory)
+    saved = [saved_bytes(forward(build(model, width, each))) for each in (bits, FULL)]
+    yield spread(f"{name}: bytes saved for backward", TWIN, [saved[0] / saved[1]], memory)
 
 
 def other_software(repeats: int) -> Iterator[Ratio]:
@@ -54,13 +56,13 @@ def other_software(repeats: int) -> Iterator[Ratio]:
         others["Brevitas's layers with learned scales"] = (brevitas, 0.7)
     else:
         print("Brevitas is not installed: left out (README.md says how to install it)")
-    for title, (swap, aim) in others.items():
+    for title, (swap, target) in others.items():
         other = step(swapped(build("resnet18", 0.25), swap))
         for compiled in (False, True)[: 1 if why_not() else 2]:
             ours = step(build("resnet18", 0.25, W4A4), compiled=compiled)
             suffix = ", compiled" if compiled else ""
-            # The aim is for the step as it is trained with.
-            yield by_turns(name + suffix, ours, title, other, repeats, aim if compiled else None)
+            # The target is for the step as it is trained with.
+            yield by_turns(name + suffix, ours, title, other, repeats, target if compiled else None)
 
 
 def above_the_floor(repeats: int) -> Iterator[Ratio]:
@@ -73,8 +75,8 @@ def above_the_floor(repeats: int) -> Iterator[Ratio]:
         work = step(build("resnet18", 0.25, bits), compiled=compiled)
         title = f"resnet18 ×0.25 {name}, batch 64"
         yield by_turns(title, work, "its bare convolutions and BatchNorms", floor, repeats)
-        found = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares(work).items())
-        print(f"         of which {found}")
+        split_up = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares(work).items())
+        print(f"         of which {split_up}")
 
 
 def forgetting(repeats: int) -> Iterator[Ratio]:
@@ -177,7 +179,7 @@ def main() -> None:
 
 
 def write(report: dict[str, Any], folder: Path) -> None:
-    """Keep what has been measured so far."""
+    """Write what has been measured so far."""
     text = json.dumps(report, indent=1, ensure_ascii=False)
     (folder / "bench.json").write_text(text + "\n")
 

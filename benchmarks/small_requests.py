@@ -5,8 +5,8 @@
 OUT is a folder that `qunlearn compare ORIGINAL --random 0.1` has written. Its Retrains never saw
 the forgotten tenth, so they judge every request for a part of it: each request takes `size` samples
 of the tenth, and the original forgets them alone, by the defaults. (A Retrain without those alone
-would have a ninth more to learn from; so the judge is slightly too unsure.) Each request is kept as
-a line of JSON, and the study goes on from what is there.
+would have a ninth more to learn from; so the judge's confidence is slightly too low.) Each request
+is a line of JSON, and the study resumes from what is there.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ RESULTS = Path(__file__).parent / "results" / "small_requests"
 
 
 def confidence(logits: Tensor, labels: Tensor) -> Tensor:
-    """How sure of the truth."""
+    """Confidence in the true label."""
     return margin(logits, labels).sigmoid()
 
 
 def judged(tenth: Split, retrains: list[Run], rows: Tensor) -> list[list[float]]:
-    """How sure each Retrain is of the samples at these places of the tenth."""
+    """Each Retrain's confidence in the samples at these places of the tenth."""
     labels = tenth.data.labels[tenth.forget[rows]]
     return [confidence(r.predictions["forget"][rows], labels).tolist() for r in retrains]
 
@@ -75,8 +75,8 @@ def request(original: Run, tenth: Split, retrains: list[Run], rows: Tensor) -> d
 
 def apart(one: Tensor, other: Tensor) -> dict[str, float]:
     """How far two distributions are apart at most, and how likely that is by chance."""
-    found = ks_2samp(one.numpy(), other.numpy())
-    return {"distance": float(found.statistic), "p": float(found.pvalue)}
+    test = ks_2samp(one.numpy(), other.numpy())
+    return {"distance": float(test.statistic), "p": float(test.pvalue)}
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "after": float(after.mean()),
             "retrains": [float(judge.mean()) for judge in judges],
         },
-        # 0.5: nobody can tell the forgotten samples from a Retrain's; between two Retrains: chance.
+        # 0.5: indistinguishable from a Retrain's; between two Retrains: chance.
         "auc": {
             "before": [auc(before, judge) for judge in judges],
             "after": [auc(after, judge) for judge in judges],
@@ -127,25 +127,25 @@ def main() -> None:
     words.add_argument("--requests", type=int, default=30)
     words.add_argument("--size", type=int, default=10)
     words.add_argument("--data", type=Path)
-    given = words.parse_args()
-    original = Run.open(given.original)
-    retrains = [Run.open(path) for path in sorted((given.out / "cells" / "retrain").glob("seed*"))]
-    tenth = split_of(retrains[0], given.data)
+    args = words.parse_args()
+    original = Run.open(args.original)
+    retrains = [Run.open(path) for path in sorted((args.out / "cells" / "retrain").glob("seed*"))]
+    tenth = split_of(retrains[0], args.data)
     order = torch.from_numpy(generator("small requests", 0).permutation(len(tenth.forget)))
-    # As studies are kept: in a folder that is called as the original's home.
-    home = RESULTS / given.original.resolve().parent.name
+    # As with studies: a folder named for the original's home.
+    home = RESULTS / args.original.resolve().parent.name
     home.mkdir(parents=True, exist_ok=True)
-    file = home / f"{given.size}-samples.jsonl"
+    file = home / f"{args.size}-samples.jsonl"
     rows = [json.loads(line) for line in file.open()] if file.exists() else []
-    places = [part.sort().values for part in order.split(given.size)][: given.requests]
+    places = [part.sort().values for part in order.split(args.size)][: args.requests]
     for row, chosen in zip(rows, places, strict=False):
         row["retrains"] = judged(tenth, retrains, chosen)  # there may be more of them by now
     for number, chosen in enumerate(places[len(rows) :], len(rows)):
         rows.append(request(original, tenth, retrains, chosen))
-        with file.open("a") as kept:
-            kept.write(json.dumps(rows[-1]) + "\n")
+        with file.open("a") as lines:
+            lines.write(json.dumps(rows[-1]) + "\n")
         print(number, rows[-1]["moved"], flush=True)
-    result = summary(rows[: given.requests])
+    result = summary(rows[: args.requests])
     file.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 

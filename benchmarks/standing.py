@@ -1,11 +1,12 @@
-"""Where calibrated OEU stands, study by study: beside Retrain, chance, and the best other method.
+"""Where `calibrated` stands, study by study: beside Retrain, chance, and the best other method.
 
     python benchmarks/standing.py     # from benchmarks/results/study, as collect.py has written it
 
 Retrains of other seeds show how far two networks that never saw the samples are apart. What is
 above that counts: in AG as a share of what the best other method is above it, and in MIA and the
 entropy of the answers, where more than Retrain's means that too much was forgotten. Of each other
-method, and of OEU's newest revision, all seeds that were run count; of cells of one seed, the best.
+method, and of the newest revision of `calibrated`, all seeds that were run count; of cells of one
+seed, the best.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ Row = Mapping[str, Any]
 
 
 def revision(row: Row) -> int:
-    """Of the code that made a cell; in the oldest of them only what was kept tells."""
-    kept = row.get("calibration") or {}
-    return int(row.get("revision", 2 if "sharpened" in kept else 1))
+    """Of the code that made a cell; in the oldest of them only the calibration shows it."""
+    calibration = row.get("calibration") or {}
+    return int(row.get("revision", 2 if "sharpened" in calibration else 1))
 
 
 def by_seed(rows: Sequence[Row]) -> dict[str, dict[int, Row]]:
     """The cells by method and seed; trials of a search are left out."""
-    found: dict[str, dict[int, Row]] = defaultdict(dict)
+    cells: dict[str, dict[int, Row]] = defaultdict(dict)
     for row in sorted(rows, key=lambda row: (revision(row), -row["AG"])):
         kind, method, seed = row["cell"].split("/")
         if kind == "cells":
-            found[method][int(seed.removeprefix("seed").partition("-")[0])] = row
-    return found
+            cells[method][int(seed.removeprefix("seed").partition("-")[0])] = row
+    return cells
 
 
 def standing(rows: Sequence[Row]) -> dict[str, Any]:
-    """One study in few figures; without OEU or a Retrain there is nothing to say."""
+    """One study in few figures; needs `calibrated` and a Retrain."""
     methods = by_seed(rows)
     retrains, own = methods.pop("retrain"), methods.pop("calibrated")
     newest = max(revision(row) for row in own.values())
@@ -56,7 +57,7 @@ def standing(rows: Sequence[Row]) -> dict[str, Any]:
     others = {name: mean(row["AG"] for row in cells.values()) for name, cells in methods.items()}
 
     def above(figure: str) -> tuple[list[float], float | None]:
-        """By how much OEU is above Retrain of its seed, and the most that Retrains differ by."""
+        """`calibrated` above the Retrain of its seed, and the most that Retrains differ by."""
         value = (lambda r: r["entropy"]["forget"]) if figure == "entropy" else (lambda r: r[figure])
         most = max((abs(value(a) - value(b)) for a, b in pairs), default=None)
         return [value(row) - value(retrains[seed]) for seed, row in sorted(own.items())], most
@@ -71,21 +72,21 @@ def standing(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def line(name: str, found: Mapping[str, Any]) -> str:
+def line(name: str, figures: Mapping[str, Any]) -> str:
     """A study as a row of a table in Markdown."""
-    floor, (best, gap) = found["floor"], next(iter(found["others"]), ("", None))
+    floor, (best, gap) = figures["floor"], next(iter(figures["others"]), ("", None))
     ratio = ""
     if floor is not None and gap is not None:
-        ratio = f"{max(mean(found['AG']) - floor, 0):.2f} of {gap - floor:.2f}"
+        ratio = f"{max(mean(figures['AG']) - floor, 0):.2f} of {gap - floor:.2f}"
     cells = [
-        f"{name}, {found['revision']}",
+        f"{name}, {figures['revision']}",
         "" if floor is None else f"{floor:.2f}",
-        ", ".join(f"{ag:.2f}" for ag in found["AG"]),
+        ", ".join(f"{ag:.2f}" for ag in figures["AG"]),
         f"{best} {gap:.2f}" if gap is not None else "",
         ratio,
     ]
     for figure, digits in (("MIA", 1), ("entropy", 2)):
-        own, most = found[figure]
+        own, most = figures[figure]
         cells += [
             ", ".join(f"{x:+.{digits}f}" for x in own),
             "" if most is None else f"{most:.{digits}f}",

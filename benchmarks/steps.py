@@ -41,14 +41,14 @@ def step(net: nn.Module, batch: int = 64, compiled: bool = False) -> Work:
 
 
 def forward(net: nn.Module, batch: int = 64) -> Work:
-    """A forward pass, with all that is kept for backward."""
+    """A forward pass, with all that is saved for backward."""
     net.train().to(memory_format=torch.channels_last)
     x = images(batch)
     return lambda: net(x)
 
 
 def swapped(net: nn.Module, swap: Swap) -> nn.Module:
-    """The network with each convolution and linear layer replaced; `swap` is told which are edges.
+    """The network with each convolution and linear layer swapped; `swap` gets if it is an edge.
 
     First and last layer get 8 bits, as ours do.
     """

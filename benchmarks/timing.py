@@ -26,12 +26,12 @@ class Ratio:
     lower: float
     upper: float
     repeats: int
-    aim: float | None = None
+    target: float | None = None
 
     def __str__(self) -> str:
-        aim = "" if self.aim is None else f"≤ {self.aim:g}"
+        target = "" if self.target is None else f"≤ {self.target:g}"
         spread = f"[{self.lower:.3f}, {self.upper:.3f}]"
-        return f"{self.median:7.3f}  {spread:<16} {aim:<7} {self.name} / {self.reference}"
+        return f"{self.median:7.3f}  {spread:<16} {target:<7} {self.name} / {self.reference}"
 
 
 def seconds(work: Work) -> float:
@@ -47,30 +47,30 @@ def by_turns(
     reference: str,
     other: Work,
     repeats: int,
-    aim: float | None = None,
+    target: float | None = None,
 ) -> Ratio:
     """Both once to warm up, then by turns: whatever else the machine does hits both."""
     this(), other()
-    return spread(name, reference, [seconds(this) / seconds(other) for _ in range(repeats)], aim)
+    return spread(name, reference, [seconds(this) / seconds(other) for _ in range(repeats)], target)
 
 
-def spread(name: str, reference: str, ratios: list[float], aim: float | None = None) -> Ratio:
+def spread(name: str, reference: str, ratios: list[float], target: float | None = None) -> Ratio:
     """The median and the quartiles of some ratios."""
     # Quartiles want two points at least.
     points = ratios * 2 if len(ratios) == 1 else ratios
     lower, median, upper = statistics.quantiles(points, n=4, method="inclusive")
-    return Ratio(name, reference, median, lower, upper, len(ratios), aim)
+    return Ratio(name, reference, median, lower, upper, len(ratios), target)
 
 
 def memory_events(work: Work) -> list[int]:
-    """The bytes that tensors took (above 0) and gave back (below 0) while a function ran."""
+    """The bytes that tensors took (above 0) and released (below 0) while a function ran."""
     with torch.profiler.profile(profile_memory=True) as profile:
-        kept = work()
+        result = work()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    del kept
+    del result
     memory = [(e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]"]
     return [size for _, size in sorted(memory)]
 
@@ -81,7 +81,7 @@ def peak_bytes(work: Work) -> int:
     return max(itertools.accumulate(memory_events(work)))
 
 
-def kept_bytes(work: Work) -> int:
+def saved_bytes(work: Work) -> int:
     """The memory that is still taken when a function has returned what it returns."""
     work()
     return sum(memory_events(work))
