@@ -1,6 +1,6 @@
 """Where `calibrated` stands, study by study: beside Retrain, chance, and the best other method.
 
-    python benchmarks/standing.py     # from benchmarks/results/study, as collect.py has written it
+    python benchmarks/standing.py     # from what collect.py has written
 
 Retrains of other seeds show how far two networks that never saw the samples are apart. What is
 above that counts: in AG as a share of what the best other method is above it, and in MIA and the
@@ -14,14 +14,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from qunlearn.metrics import average_gap
 
-RESULTS = Path(__file__).parent / "results" / "study"
+RESULTS = Path(__file__).parent / "results"
 HEAD = (
     "study, share forgotten, revision of `calibrated` | AG between Retrains | `calibrated`'s AG "
     "| best other's AG | above Retrains': `calibrated` of best other | MIA above Retrain's "
@@ -29,6 +29,12 @@ HEAD = (
 )
 
 Row = Mapping[str, Any]
+
+
+def studies() -> list[Path]:
+    """The files of all studies by name; the networks of those in the archive no longer exist."""
+    files = (RESULTS / "study").glob("*/*.json"), (RESULTS / "archive/study").glob("*/*.json")
+    return sorted(chain(*files), key=lambda file: (file.parent.name, file.name))
 
 
 def revision(row: Row) -> int:
@@ -97,7 +103,7 @@ def line(name: str, figures: Mapping[str, Any]) -> str:
 def main() -> None:
     """Print the table."""
     print(f"| {HEAD} |\n|{'---|' * (HEAD.count(' | ') + 1)}")
-    for file in sorted(RESULTS.glob("*/*.json")):
+    for file in studies():
         rows = json.loads(file.read_text())
         if isinstance(rows, list) and {"calibrated", "retrain"} <= by_seed(rows).keys():
             print(line(f"{file.parent.name}, {file.stem}", standing(rows)))

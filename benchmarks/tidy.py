@@ -22,6 +22,7 @@ from statistics import mean
 from typing import Any
 
 import matplotlib as mpl
+from standing import studies
 
 from qunlearn.metrics import average_gap, mean_interval
 
@@ -32,15 +33,15 @@ COLUMNS += ("seconds", "threads", "commit")
 
 
 def recorded_in(file: Path) -> str:
-    """The commit that a file was last changed in; empty if it is in none."""
-    words = ["git", "log", "-1", "--format=%h", "--", file.name]
+    """The commit that last changed what a file holds; empty if it is in none."""
+    words = ["git", "log", "-1", "--follow", "--diff-filter=AM", "--format=%h", "--", file.name]
     done = subprocess.run(words, cwd=file.parent, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 
 def rows() -> Iterator[dict[str, Any]]:
     """Every network of every study."""
-    for file in sorted((RESULTS / "study").glob("*/*.json")):
+    for file in studies():
         content = json.loads(file.read_text())
         if not isinstance(content, list):  # the original, or what LiRA says of a method's seeds
             continue
@@ -99,8 +100,9 @@ def main() -> None:
         writer.writeheader()
         writer.writerows(table)
     print(f"{RESULTS / 'results.csv'}: {len(table)} rows")
-    if args.plot:
-        plot(*args.plot, table, RESULTS / "study" / args.plot[0] / f"{args.plot[1]}.svg")
+    for file in studies():
+        if [file.parent.name, file.stem] == args.plot:
+            plot(*args.plot, table, file.with_suffix(".svg"))
 
 
 if __name__ == "__main__":

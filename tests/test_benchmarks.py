@@ -33,14 +33,14 @@ def test_forgetting_has_whole_batches_and_every_part_to_measure():
     assert {"forget", "retain", "test"} <= split.measured().keys()
 
 
-def test_what_is_kept_is_counted():
-    from timing import kept_bytes, peak_bytes
+def test_saved_bytes_are_counted():
+    from timing import saved_bytes, peak_bytes
 
     def work():
         torch.empty(3000)
         return torch.empty(1000)
 
-    assert kept_bytes(work) == 4 * 1000
+    assert saved_bytes(work) == 4 * 1000
     assert peak_bytes(work) == 4 * 3000
 
 
