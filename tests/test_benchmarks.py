@@ -34,7 +34,7 @@ def test_forgetting_has_whole_batches_and_every_part_to_measure():
 
 
 def test_saved_bytes_are_counted():
-    from timing import saved_bytes, peak_bytes
+    from timing import peak_bytes, saved_bytes
 
     def work():
         torch.empty(3000)
