@@ -492,7 +492,8 @@ def test_a_pool_goes_as_a_whole_with_its_lists(qunlearn, place):
     assert "listed" in {what.split()[0] for what in traces_in(pool, wanted)}
     code, out, err = qunlearn("erase", runs / "forgotten", "--yes")  # without --cascade
     assert code == 0, err
-    assert "lists in original-pool" in out
+    assert "the pool original-pool/0123456789ab" in out
+    assert "trained/000" not in out  # told as one thing
     assert not (runs / "original-pool").exists()
     assert traces_in(runs, wanted) == set()
 

@@ -69,17 +69,19 @@ class Plan:
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """What is deleted, as people are told."""
+        """What is deleted, as people are told; a pool counts as one thing."""
         words = {
             "delete": "",
             "rows": "samples in ",
             "cache": "decoded images, ",
-            "pool": "lists in ",
+            "pool": "the pool ",
         }
+        pools = [Path(step.path) for step in self.steps if step.action == "pool"]
         shown = [
             words[step.action] + self.short(step.path)
             for step in self.steps
             if step.action in words
+            and (step.action == "pool" or not any(map(Path(step.path).is_relative_to, pools)))
         ]
         files = sum(step.action == "file" for step in self.steps)
         return (*shown, *((f"{files:,} image files",) if files else ()))
