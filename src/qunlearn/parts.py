@@ -23,7 +23,7 @@ def detail_words(detail: Mapping[str, object]) -> str:
     >>> detail_words({"fraction": 0.1, "skipped": {"unknown": 2, "listed twice": 1}})
     'fraction 0.1, skipped 2 unknown, 1 listed twice'
     """
-    # The value of a rule may name a person; it stays in the run's own files.
+    # Versions before 0.2.0 saved the rule, whose value may name a person.
     return ", ".join(
         f"{key} {counted(value) if isinstance(value, Mapping) else value}"
         for key, value in detail.items()

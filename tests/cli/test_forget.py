@@ -1,7 +1,9 @@
 """`forget`, `methods` and `explain` as a person would use them."""
 
+import base64
 import json
 import re
+import zlib
 
 import pytest
 from cli.test_bad_input import refuse
@@ -9,9 +11,10 @@ from cli.test_bad_input import refuse
 from qunlearn.report.judge import verdict_of
 from qunlearn.runs.data import split_of
 from qunlearn.runs.metrics import metrics_of
+from qunlearn.store.layout import MODEL
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
-from qunlearn.store.weights import read_tensors
+from qunlearn.store.weights import read_header, read_tensors
 
 FAST = ("--epochs", 1, "--threads", 1, "--accept")
 
@@ -117,6 +120,25 @@ def test_a_list_from_a_spreadsheet(qunlearn, run_folder, tmp_path):
     assert "--column goes with --ids" in refuse(qunlearn, tmp_path, *words)
 
 
+def test_the_value_of_a_rule_is_in_no_file_and_no_message(qunlearn, run_folder, tmp_path):
+    """It may name a person; folders are copied, and what is printed is logged."""
+    ids = split_of(Run.open(run_folder)).data.ids
+    rows = [f"{name},{'anna@example.org' if n < 9 else 'x'}" for n, name in enumerate(ids)]
+    (tmp_path / "people.csv").write_text("\n".join(["id,user", *rows]))
+    rule = ("--where", "user == 'anna@example.org'", "--metadata", tmp_path / "people.csv")
+    out = tmp_path / "runs" / "a"
+    printed = qunlearn("forget", run_folder, *rule, "--method", "ft", *FAST, "--out", out)
+    assert printed[0] == 0
+    again = qunlearn("forget", run_folder, *rule, "--method", "ft", "--resume", "--out", out)
+    printed += (*again, *qunlearn("report", out), *qunlearn("forget", out, *rule, "--out", out))
+    assert "anna@" not in " ".join(map(str, printed))
+    files = [path for path in out.rglob("*") if path.is_file()]
+    header = json.loads(zlib.decompress(base64.b64decode(read_header(out / MODEL)["split"])))
+    assert header["requests"][-1]["kind"] == "where"
+    assert not [path.name for path in files if b"anna@" in path.read_bytes()]
+    assert "anna@" not in json.dumps(header)
+
+
 def test_a_config_is_reused_with_moved_files(qunlearn, run_folder, people, tmp_path):
     rule = ("--where", "user == 1", "--metadata", people)
     words = ("--method", "ft", *FAST)
@@ -124,7 +146,10 @@ def test_a_config_is_reused_with_moved_files(qunlearn, run_folder, people, tmp_p
     moved = tmp_path / "moved.csv"
     moved.write_bytes(people.read_bytes())
     again = ("--config", tmp_path / "a" / "config.toml", "--metadata", moved)
-    assert qunlearn("forget", *again, "--out", tmp_path / "b")[0] == 0
+    said = refuse(qunlearn, tmp_path, "forget", *again, "--out", tmp_path / "b")
+    assert "A rule is not saved in files" in said.replace("\n", " ")
+    assert qunlearn("forget", *again, *rule[:2], "--out", tmp_path / "b")[0] == 0
+    assert Run.open(tmp_path / "a").split == Run.open(tmp_path / "b").split
     assert Run.open(tmp_path / "b").config["provenance"]["data"]["metadata"] == str(moved)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import os
@@ -16,6 +17,7 @@ import pytest
 from conftest import SMALL, flags
 from PIL import Image
 
+from qunlearn.audit.pool_folder import LIST, Pool, pool_above
 from qunlearn.data import load_dataset
 from qunlearn.data.sources.decode import cached_as
 from qunlearn.data.sources.npz import to_arrays
@@ -23,6 +25,7 @@ from qunlearn.evidence.commitment import committed_ids
 from qunlearn.evidence.erase import erase
 from qunlearn.evidence.family import family
 from qunlearn.evidence.plan import PLAN, pending, plan_erasing
+from qunlearn.evidence.record import RECORD, read_record
 from qunlearn.runs.data import split_of
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.request import ForgetConfig
@@ -71,21 +74,21 @@ def place(story, tmp_path):
 
 def traces(folder: Path, data, anna) -> dict[str, bytes]:
     """What must not be found: ids, hashes, pixels, and the network's answers."""
-    found: dict[str, bytes] = {}
+    pieces: dict[str, bytes] = {}
     rows = data.index_of(anna)
     for name, row, mark in zip(anna, rows.tolist(), data.hashes(rows), strict=True):
         pixels = data.images[row].numpy()
         png = io.BytesIO()
         Image.fromarray(pixels[0]).save(png, "PNG")
-        found |= {f"id {name}": f'"{name}"'.encode(), f"hash {name}": mark.encode()}
-        found |= {f"pixels {name}": pixels.tobytes(), f"png {name}": png.getvalue()[40:-12]}
+        pieces |= {f"id {name}": f'"{name}"'.encode(), f"hash {name}": mark.encode()}
+        pieces |= {f"pixels {name}": pixels.tobytes(), f"png {name}": png.getvalue()[40:-12]}
     run = Run.open(folder / "runs" / "forgotten")
     parts = json.loads(run.split)["parts"]
     keyed = {name: mark for part in parts.values() for name, mark in part.items()}
-    found |= {f"keyed {name}": keyed[name].encode() for name in anna}
+    pieces |= {f"keyed {name}": keyed[name].encode() for name in anna}
     for number, logits in enumerate(run.predictions["forget"]):
-        found[f"scores {number}"] = logits.numpy().tobytes()
-    return found
+        pieces[f"scores {number}"] = logits.numpy().tobytes()
+    return pieces
 
 
 def content(path: Path) -> bytes:
@@ -101,7 +104,7 @@ def content(path: Path) -> bytes:
     return whole
 
 
-def found_in(folder: Path, wanted: dict[str, bytes]) -> set[str]:
+def traces_in(folder: Path, wanted: dict[str, bytes]) -> set[str]:
     files = [p for p in folder.rglob("*") if p.is_file() and p.name != "people.csv"]
     whole = [content(path) for path in files]
     return {what for what, piece in wanted.items() if any(piece in each for each in whole)}
@@ -113,17 +116,17 @@ def test_nothing_of_the_samples_is_left_and_the_run_still_works(qunlearn, place,
     data = load_dataset(str(folder / "people.npz"))
     wanted = traces(folder, data, anna)
     assert qunlearn("report", "runs/forgotten", "--image")[0] == 0
-    before = found_in(folder, wanted)
+    before = traces_in(folder, wanted)
     assert {"id", "keyed", "pixels", "scores"} == {what.split()[0] for what in before}
     code, out, err = qunlearn("erase", "runs/forgotten", "--dry-run", "--data", "people.npz")
     assert code == 0, err
     assert "original" in out
-    assert found_in(folder, wanted) == before  # nothing was changed
+    assert traces_in(folder, wanted) == before  # nothing was changed
     assert qunlearn("erase", "runs/forgotten")[0] == 2  # nobody confirmed it
     code, out, err = qunlearn("erase", "runs/forgotten", "--data", "people.npz", "--yes")
     assert code == 0, err
     assert "Backups" in out
-    assert found_in(folder, wanted) == set()
+    assert traces_in(folder, wanted) == set()
     assert not any(b"anna@" in p.read_bytes() for p in (folder / "runs").rglob("*") if p.is_file())
     assert not (folder / "runs" / "original").exists()
     for words in (
@@ -144,11 +147,15 @@ def test_nothing_of_the_samples_is_left_and_the_run_still_works(qunlearn, place,
     assert {*left.ids} == {*data.ids} - {*anna}
 
 
+RANDOM = ("commitment.json", "erased.json", "checksums.txt", "run.json", "audit.json")
+"""Files with tokens or the time of day."""
+
+
 def listing(folder: Path) -> dict[str, bytes]:
     """All files, without what is random or the time of day."""
     files = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        if path.name in ("commitment.json", "erased.json", "checksums.txt", "run.json"):
+        if path.name in RANDOM:
             files[str(path.relative_to(folder))] = b""
         elif path.name == "split.json":
             text = json.loads(path.read_text())
@@ -197,12 +204,13 @@ def killed_after(calls: int, path: Path, data: Path) -> bool:
 def test_killed_at_twenty_instants_it_comes_to_the_same_end(story, tmp_path):
     folder, anna = story
     chance, ends, kills = random.Random(27), [], 0
-    instants = [10**6, *(chance.randrange(1, 75) for _ in range(20))]
+    instants = [10**6, *(chance.randrange(1, 110) for _ in range(20))]
     for number, calls in enumerate(instants):
         copy = tmp_path / str(number)
         shutil.copytree(folder, copy)
         path, data = copy / "runs" / "forgotten", copy / "people.npz"
         (copy / "runs" / "other.txt").write_text("not ours")
+        with_a_pool(copy / "runs", anna)
         if killed_after(calls, path, data):
             kills += 1
             killed_after(chance.randrange(1, 60), path, data)  # while it goes on
@@ -350,6 +358,31 @@ def test_the_rows_of_other_data_are_never_touched(qunlearn, place):
     assert Run.is_complete(runs / "original")
 
 
+def test_a_record_confirms_no_guess_at_what_was_asked(qunlearn, place, monkeypatch):
+    """It is handed out: neither names of files nor digests may tell whose request it was."""
+    folder, anna = place
+    monkeypatch.chdir(folder)
+    (folder / "anna.txt").write_text("\n".join(anna))
+    ask = ("--ids", "anna.txt", "--method", "ga", "--threads", 1, "--out", "runs/listed")
+    assert qunlearn("forget", "runs/original", *ask)[0] == 0
+    config, run = folder / "runs" / "listed" / "config.toml", folder / "runs" / "listed"
+    assert qunlearn("keys", "new", "officer.pem")[0] == 0
+    assert qunlearn("certify", "runs/listed", "--key", "officer.pem")[0] == 0
+    (settings,) = read_record(run / RECORD).predicate.configuration
+    asked = hashlib.sha256(config.read_bytes()).hexdigest()
+    code, out, err = qunlearn("erase", "runs/listed", "--data", "people.npz", "--yes", "--cascade")
+    assert code == 0, err
+    assert "The list of what was asked, anna.txt" in out
+    assert settings.digest.sha256 != asked
+    assert settings.digest.sha256 == hashlib.sha256(config.read_bytes()).hexdigest()
+    assert qunlearn("certify", "runs/listed", "--key", "officer.pem")[0] == 0
+    handed_out = read_record(run / RECORD).statement.payload().decode()
+    handed_out += (run / "forgetting.html").read_text()
+    assert "The list of what was asked: it may" in handed_out
+    for word in ("anna", "people.csv", str(folder), *(f'"{name}"' for name in anna)):
+        assert word not in handed_out, word
+
+
 def test_data_that_was_named_too_late_is_still_erased(qunlearn, place):
     folder, anna = place
     run, data = folder / "runs" / "forgotten", folder / "people.npz"
@@ -362,7 +395,7 @@ def test_data_that_was_named_too_late_is_still_erased(qunlearn, place):
     assert f"Erased {len(anna)} samples" in out
     assert not {*load_dataset(str(data)).ids} & {*anna}
     done = json.loads((run / "erased.json").read_text())
-    assert done["removed"] == [*removed, f"samples in {data}"]  # what was erased before stays
+    assert done["removed"] == [*removed, "samples in people.npz"]  # what was erased before stays
     assert "data" not in {left["kind"] for left in done["left"]}
     code, _, err = qunlearn("erase", run, "--data", data, "--yes")
     assert code == 2
@@ -380,11 +413,11 @@ def test_comparisons_keep_their_table_and_nothing_of_the_samples(qunlearn, place
     for run in (folder / "runs" / "table").rglob("predictions.safetensors"):
         rows = Run.open(run.parent).predictions["forget"]
         wanted |= {f"scores {run.parent} {i}": row.numpy().tobytes() for i, row in enumerate(rows)}
-    found = found_in(folder / "runs" / "table", wanted)
-    assert {"id", "keyed", "scores"} == {what.split()[0] for what in found}
+    before = traces_in(folder / "runs" / "table", wanted)
+    assert {"id", "keyed", "scores"} == {what.split()[0] for what in before}
     figures = json.loads((folder / "runs" / "table" / "table.json").read_text())["rows"]
     assert qunlearn("erase", "runs/forgotten", "--data", "people.npz", "--yes")[0] == 0
-    assert found_in(folder, wanted) == set()
+    assert traces_in(folder, wanted) == set()
     assert not any(b"anna@" in p.read_bytes() for p in (folder / "runs").rglob("*") if p.is_file())
     assert not (folder / "runs" / "table" / "cells").exists()
     assert json.loads((folder / "runs" / "table" / "table.json").read_text())["rows"] == figures
@@ -437,3 +470,58 @@ def test_it_says_which_records_and_lists_are_outdated(qunlearn, place, tmp_path)
     for path in (one, run):  # of the run itself, and of one that is deleted along, as in a pool
         left = {each.kind: each.name for each in plan_erasing(path).left}
         assert left["list"].endswith("anna.txt")
+
+
+def with_a_pool(runs, anna):
+    """A pool beside the runs as `audit pool` lays it out, and an audit that names a sample."""
+    pool = runs / "original-pool" / "0123456789ab"
+    shutil.copytree(runs / "original", pool / "trained" / "000")
+    shutil.copytree(runs / "forgotten", pool / "unlearned" / "ga-01234567" / "000")
+    (pool / "ids").mkdir()
+    (pool / "ids" / "000.txt").write_text("\n".join(["id", *anna]))
+    (runs / "forgotten" / "audit.json").write_text(json.dumps({"copies": {"of": anna}}))
+    return pool
+
+
+def test_a_pool_goes_as_a_whole_with_its_lists(qunlearn, place):
+    folder, anna = place
+    runs = folder / "runs"
+    pool = with_a_pool(runs, anna)
+    wanted = traces(folder, load_dataset(str(folder / "people.npz")), anna)
+    wanted |= {f"listed {name}": f"{name}\n".encode() for name in anna[:-1]}
+    assert "listed" in {what.split()[0] for what in traces_in(pool, wanted)}
+    code, out, err = qunlearn("erase", runs / "forgotten", "--yes")  # without --cascade
+    assert code == 0, err
+    assert "the pool original-pool/0123456789ab" in out
+    assert "trained/000" not in out  # told as one thing
+    assert not (runs / "original-pool").exists()
+    assert traces_in(runs, wanted) == set()
+
+
+def test_audits_keep_their_verdicts_and_no_ids(qunlearn, place):
+    folder, anna = place
+    run = folder / "runs" / "forgotten"
+    pair = {"forgotten": anna[0], "retained": "train/x", "by": "hash", "distance": 0.1}
+    audits = {"copies": {"exact": 0, "copies": [pair], "row": {"attack": "copies"}}}
+    audits["plug-in"] = {"scores": {anna[1]: 0.5, "train/x": 0.25}}
+    (run / "audit.json").write_text(json.dumps(audits))
+    assert qunlearn("erase", run, "--yes")[0] == 0
+    text = (run / "audit.json").read_text()
+    assert not any(f'"{name}"' in text for name in anna)
+    cleaned = json.loads(text)
+    token = cleaned["copies"]["copies"][0].pop("forgotten")
+    assert token.startswith("erased/")
+    assert cleaned["copies"]["copies"] == [{k: v for k, v in pair.items() if k != "forgotten"}]
+    assert cleaned["plug-in"]["scores"]["train/x"] == 0.25
+    assert cleaned["copies"]["row"] == {"attack": "copies"}
+
+
+def test_a_pool_is_known_by_where_its_runs_lie(tmp_path):
+    name = hashlib.sha256(b"plan").hexdigest()[:12]
+    pool = Pool(None, None, tmp_path / name)
+    for run in (pool.trained(3), pool.unlearned("ga", {}, 3)):
+        run.mkdir(parents=True)
+        assert pool_above(run) == pool.folder
+    assert LIST.fullmatch(pool.ids(3).name)
+    (tmp_path / "trained" / "mine").mkdir(parents=True)
+    assert pool_above(tmp_path / "trained" / "mine") is None

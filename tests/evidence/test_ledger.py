@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from qunlearn.evidence.ledger import Judged, ledger, month_after
+from qunlearn.evidence.ledger import Entry, Judged, ledger, month_after
+from qunlearn.report.ledger import write_ledger
 from qunlearn.runs.provenance import lines_of
 from qunlearn.store.run import Run
 
@@ -94,8 +95,8 @@ def test_unfinished_and_resurfaced_requests_are_told(story, tmp_path):
     shutil.copytree(story / "runs", tmp_path / "runs")
     (tmp_path / "runs" / "third" / "run.json").unlink()
     today = datetime.now(UTC).date()
-    found = {e.reference: e.state for e in ledger(tmp_path / "runs", today, lambda run: Judged())}
-    assert found == {"anna": "forgotten", "ben": "forgotten", "carla": "open"}
+    states = {e.reference: e.state for e in ledger(tmp_path / "runs", today, lambda run: Judged())}
+    assert states == {"anna": "forgotten", "ben": "forgotten", "carla": "open"}
 
     def back(run):
         return Judged(resurfaced=[1] if run.path.name == "third" else [])
@@ -167,23 +168,25 @@ def test_wrong_requests_are_refused_in_a_sentence(qunlearn, story, tmp_path):
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
-def test_the_page_sorts_in_chromium(qunlearn, story, tmp_path):
-    runs = tmp_path / "runs"
-    for name in ("both", "third"):
-        (runs / name).mkdir(parents=True)
-        for part in ("config.toml", "split.json", "run.json", "metrics.json", "checksums.txt"):
-            shutil.copyfile(story / "runs" / name / part, runs / name / part)
-    assert qunlearn("ledger", runs, "--days", 60)[0] == 0
+def test_the_page_sorts_in_chromium(tmp_path):
+    def entry(reference, received, samples):
+        return Entry(reference, received, received, "open", False, samples, f"runs/{reference}")
 
-    def order(where: str) -> list[str]:
-        words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-        page = f"file://{runs / 'ledger.html'}{where}"
-        shown = subprocess.run([*words, page], capture_output=True, text=True, check=True).stdout
-        return sorted(("anna", "ben", "carla"), key=lambda name: shown.index(f">{name}<"))
+    entries = [entry("anna", "2026-10-02", 1200), entry("ben", "2026-09-30", 30)]
+    entries += [entry("carla", "2026-11-01", 200)]
+    page = write_ledger(tmp_path, entries, date(2026, 11, 18))
+    unlocked = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", page.read_text())
 
-    rows = json.loads(qunlearn("ledger", runs, "--days", 60, "--json")[1])["requests"]
-    by_run = [each["reference"] for each in sorted(rows, key=lambda each: each["run"])]
-    by_received = [each["reference"] for each in sorted(rows, key=lambda each: each["received"])]
-    assert order("#5") == by_run
-    assert order("#1") == by_received
-    assert Path(runs / "ledger.html").read_text().count("<script") == 1
+    def order(address: str) -> list[str]:
+        words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+        words += ["--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}"]
+        done = subprocess.run(
+            [*words, "--dump-dom", address], capture_output=True, text=True, check=True
+        )
+        return sorted(("anna", "ben", "carla"), key=lambda name: done.stdout.index(f">{name}<"))
+
+    assert order(f"{page.as_uri()}#4") == ["ben", "carla", "anna"]  # 1,200 is more than 200
+    click = "document.querySelectorAll('thead button')[1].click();"
+    (tmp_path / "clicked.html").write_text(f"{unlocked}<script>{click * 2}</script>")
+    assert order((tmp_path / "clicked.html").as_uri()) == ["carla", "anna", "ben"]  # descending
+    assert page.read_text().count("<script") == 1

@@ -163,14 +163,14 @@ def test_records_form_a_chain(tree, officer):
     assert first.predicate.previous is None
     assert second.predicate.previous.sha256 == first.sha256
     assert again.predicate.previous.sha256 == second.sha256
-    found = verify(again.path, public_key=officer.with_suffix(".pub"))
-    assert [c.state for c in found.checks if c.what == "chain"] == ["proven", "proven"]
+    result = verify(again.path, public_key=officer.with_suffix(".pub"))
+    assert [c.state for c in result.checks if c.what == "chain"] == ["proven", "proven"]
     archived = next(tree.glob("forgotten/records/*/forgetting.intoto.json"))
     assert verify(archived, public_key=officer.with_suffix(".pub")).valid
     second.path.unlink()
-    found = verify(again.path, public_key=officer.with_suffix(".pub"))
-    assert found.valid
-    assert "which is not at hand" in " ".join(verification_words(found))
+    result = verify(again.path, public_key=officer.with_suffix(".pub"))
+    assert result.valid
+    assert "which is not at hand" in " ".join(verification_words(result))
 
 
 def test_wrong_keys_are_refused_in_a_sentence(qunlearn, tree, officer, tmp_path):
@@ -209,9 +209,9 @@ def test_a_record_of_another_run_does_not_verify(tree, officer):
     record = certified(tree / "forgotten", officer).path
     moved = tree / "original" / record.name
     shutil.copyfile(record, moved)
-    found = verify(moved, public_key=officer.with_suffix(".pub"))
-    assert not found.valid
-    assert "model.safetensors is not the file" in " ".join(verification_words(found))
+    result = verify(moved, public_key=officer.with_suffix(".pub"))
+    assert not result.valid
+    assert "model.safetensors is not the file" in " ".join(verification_words(result))
 
 
 def test_a_record_escapes_what_it_quotes(tree, officer):
@@ -365,6 +365,7 @@ def test_the_page_prints_on_a4_with_nothing_cut(tree, officer):
     record = certified(tree / "forgotten", officer)
     pdf = tree / "forgetting.pdf"
     words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
+    words += ["--no-first-run", "--disable-background-networking", f"--user-data-dir={tree / 'c'}"]
     page = record.path.with_name("forgetting.html")
     subprocess.run(
         [*words, f"--print-to-pdf={pdf}", f"file://{page}"], check=True, capture_output=True

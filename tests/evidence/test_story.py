@@ -19,7 +19,7 @@ def test_the_story_of_one_request(qunlearn, tmp_path, monkeypatch):
     (program,) = re.findall(r"```bash\n(.*?)```", PAGE.read_text(), re.DOTALL)
     first, second = re.findall(r'python -c "\n(.*?)"', program, re.DOTALL)
     exec(first, {})
-    anna = tmp_path / "anna.txt"
+    anna = tmp_path / "req-17.txt"
     told = {}
     for words in commands():
         if words[1] == "forget":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +28,10 @@ from qunlearn.runs.recipe import recipe_of
 from qunlearn.store.run import Run
 from qunlearn.training.config import Epochs
 
+TRAINED, UNLEARNED_BY, LISTS = "trained", "unlearned", "ids"
+"""Folders in a pool: networks, the same after unlearning, and what each of them unlearns."""
+POOL, LIST = re.compile("[0-9a-f]{12}"), re.compile(r"\d{3,}\.txt")
+"""Names of pools, and of the lists of what a network unlearns."""
 ORIGINAL = "original"
 """Stands for a method that does nothing: the networks before unlearning."""
 
@@ -75,11 +80,11 @@ class Pool:
 
     def trained(self, number: int) -> Path:
         """The run of a network before unlearning."""
-        return self.folder / "trained" / f"{number:03d}"
+        return self.folder / TRAINED / f"{number:03d}"
 
     def ids(self, number: int) -> Path:
         """The list of what a network unlearns."""
-        return self.folder / "ids" / f"{number:03d}.txt"
+        return self.folder / LISTS / f"{number:03d}.txt"
 
     def unlearned(self, method: str, settings: Mapping[str, object], number: int) -> Path:
         """The run of a network after unlearning; `trained` for the original."""
@@ -88,7 +93,7 @@ class Pool:
         content = {"settings": dict(settings), "revision": find_method(method).revision}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         name = "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in method)
-        return self.folder / "unlearned" / f"{name}-{digest[:8]}" / f"{number:03d}"
+        return self.folder / UNLEARNED_BY / f"{name}-{digest[:8]}" / f"{number:03d}"
 
     def margins(self, method: str, settings: Mapping[str, object]) -> PoolMargins:
         """What the networks answered, before unlearning and after it by a method."""
@@ -116,6 +121,18 @@ class Pool:
             trained[:, unseen],
             unlearned[:, unseen],
         )
+
+
+def pool_above(run: Path) -> Path | None:
+    """The folder of the pool that a run belongs to, by where it lies; None if to none."""
+    if run.parent.name == TRAINED:
+        pool = run.parents[1]
+    elif len(run.parents) > 2 and run.parents[1].name == UNLEARNED_BY:
+        pool = run.parents[2]
+    else:
+        return None
+    is_pool = POOL.fullmatch(pool.name) and (pool / TRAINED).is_dir()
+    return pool if is_pool else None
 
 
 def _margins(run: Run, split: Split) -> Tensor:

@@ -179,12 +179,11 @@ class Split(Parts):
         """Ask to forget what is still retained and matches a rule; see `parse_rule`.
 
         Samples held out or of the test part that match are retired. Beside the metadata, the rule
-        can speak of the sample's `class`.
+        can speak of the sample's `class`. The manifest has the samples, and not the rule, whose
+        value may name a person.
         """
         rows = torch.cat([self.retain, self.held_out, self.test])
-        return self._with_request(
-            "where", {"rule": rule}, torch.tensor(matching(self.data, rule, rows))
-        )
+        return self._with_request("where", {}, torch.tensor(matching(self.data, rule, rows)))
 
     def repeat(self, request: Request) -> Split:
         """Repeat a request of another split of the same samples."""
@@ -260,8 +259,7 @@ class Split(Parts):
 
     def _with_request(self, kind: str, detail: Mapping[str, Any], rows: Tensor) -> Split:
         """A new split with a request for these samples: forgotten or retired, by their part."""
-        # The value of a rule may name a person, and messages end up in logs.
-        shown = {key: value for key, value in detail.items() if key not in (SKIPPED, "rule")}
+        shown = {key: value for key, value in detail.items() if key != SKIPPED}
         selection = ", ".join(f"{key} {value!r}" for key, value in shown.items())
         selection = selection or ("the rule" if kind == "where" else "the list of ids")
         if not len(rows):

@@ -13,6 +13,7 @@ from typing import Literal
 from qunlearn.data import manifest
 from qunlearn.dates import utc
 from qunlearn.errors import UserError
+from qunlearn.evidence.clean import config_without_request
 from qunlearn.evidence.commitment import (
     commitment_of,
     proofs_for,
@@ -36,6 +37,7 @@ from qunlearn.evidence.statement import (
 )
 from qunlearn.runs.lines import RequestLine
 from qunlearn.runs.provenance import asked_of, lines_of
+from qunlearn.store import toml
 from qunlearn.store.files import sha256, write_bytes, write_text
 from qunlearn.store.layout import AUDIT, CONFIG, METRICS, MODEL, RECORDS
 from qunlearn.store.lock import locked
@@ -126,7 +128,7 @@ def _predicate(
     place = None if before is None else before.path.relative_to(run.path.parent).as_posix()
     return Predicate(
         result=_result(names),
-        configuration=(Subject(CONFIG, Digest(sha256(run.path / CONFIG))),),
+        configuration=(Subject(CONFIG, Digest(_settings_digest(run))),),
         passedTests=names["passed"],
         warnedTests=names["warned"],
         failedTests=names["failed"],
@@ -141,6 +143,11 @@ def _predicate(
         made=utc(time.time()),
         software=f"qunlearn {version('qunlearn')}",
     )
+
+
+def _settings_digest(run: Run) -> str:
+    """The digest of the settings as they are after `erase`: no guess at a rule can be tested."""
+    return hashlib.sha256(toml.dumps(config_without_request(run)).encode()).hexdigest()
 
 
 def _result(names: Mapping[str, tuple[str, ...]]) -> Literal["PASSED", "WARNED", "FAILED"]:

@@ -20,6 +20,7 @@ from qunlearn.store.checksums import write_checksums
 from qunlearn.store.files import json_text, sha256, write_json, write_text
 from qunlearn.store.layout import (
     ALSO,
+    AUDIT,
     CHECKPOINT,
     CHECKSUMS,
     CONFIG,
@@ -104,8 +105,10 @@ def _stage(run: Run, known: Manifest, tokens: Mapping[str, str]) -> None:
     write_text(stage / SPLIT, text)
     header = replace(Header.read(run.model_path), split=text)
     write_weights(stage / MODEL, tensors_of(run), header.to_dict())
-    write_text(stage / CONFIG, toml.dumps(_config(run)))
-    write_json(stage / METRICS, _metrics(run, tokens))
+    write_text(stage / CONFIG, toml.dumps(config_without_request(run)))
+    write_json(stage / METRICS, renamed(run.metrics, tokens))
+    if kind_of(run.path / AUDIT) == FILE:
+        write_json(stage / AUDIT, renamed(run.audits, tokens))
     kept = {k: v for k, v in run.predictions.items() if k not in _parts(known, tokens)}
     if run.has_predictions:
         write_weights(stage / PREDICTIONS, kept, {"parts": list(kept)})
@@ -143,7 +146,8 @@ def _parts(known: Manifest, tokens: Mapping[str, str]) -> set[str]:
     }
 
 
-def _config(run: Run) -> dict[str, object]:
+def config_without_request(run: Run) -> dict[str, object]:
+    """The settings of a run, without those that may tell whose samples were forgotten."""
     config: dict[str, object] = {k: v for k, v in run.config.items() if k not in ASKED}
     record = config.get(TABLE)
     if isinstance(record, Mapping):
@@ -151,11 +155,17 @@ def _config(run: Run) -> dict[str, object]:
     return {key: value for key, value in config.items() if key != "asked"}
 
 
-def _metrics(run: Run, tokens: Mapping[str, str]) -> object:
-    """The figures, without ids: those of samples that are retained under other ids, too."""
-    metrics = run.metrics
-    copies = metrics.get("duplicates")
-    if isinstance(copies, dict) and isinstance(copies.get("copies"), dict):
-        named = {tokens.get(one, one): kept for one, kept in copies["copies"].items()}
-        metrics["duplicates"] = {"copies": named}
-    return metrics
+def renamed(content: object, tokens: Mapping[str, str]) -> object:
+    """JSON in which each id, wherever it stands, is the sample's token.
+
+    >>> renamed({"copies": [{"forgotten": "train/1", "distance": 3}]}, {"train/1": "erased/0"})
+    {'copies': [{'forgotten': 'erased/0', 'distance': 3}]}
+    """
+    match content:
+        case str():
+            return tokens.get(content, content)
+        case Mapping():
+            return {tokens.get(key, key): renamed(each, tokens) for key, each in content.items()}
+        case list():
+            return [renamed(each, tokens) for each in content]
+    return content

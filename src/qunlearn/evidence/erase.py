@@ -10,6 +10,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from qunlearn.audit.pool_folder import LIST, LISTS
 from qunlearn.data import manifest
 from qunlearn.data.manifest_key import ManifestKey, destroy_shared
 from qunlearn.dates import utc
@@ -24,9 +25,10 @@ from qunlearn.store import study
 from qunlearn.store import toml as toml_file
 from qunlearn.store.cache import drop_cache
 from qunlearn.store.files import json_text, remove, write_json, write_text
-from qunlearn.store.layout import PAGE
+from qunlearn.store.layout import PAGE, names
 from qunlearn.store.lock import locked
-from qunlearn.store.place import FILE, kind_of, named
+from qunlearn.store.parcel import delete_private
+from qunlearn.store.place import FILE, FOLDER, kind_of, named
 from qunlearn.store.run import Run
 from qunlearn.store.secret import write_secret
 from qunlearn.store.swap import delete_empty, delete_figures, delete_files
@@ -42,13 +44,15 @@ def erase(path: Path, plan: Plan) -> ErasedRecord:
             save_commitment(run, commitment_of(run))
             write_secret(path / PLAN, json_text(untyped(plan)).encode())
         with ExitStack() as locks:
-            for folder in _folders(plan, "delete", "rekey", "clean"):
+            for folder in _folders(plan, "delete", "comparison", "rekey", "clean"):
                 if folder.is_dir() and folder != path:
                     locks.enter_context(locked(folder))
             for step in plan.steps:
                 _do(step, plan, path)
         for folder in _folders(plan, "delete"):  # now that no lock is in them
             _delete_emptied(folder, within)
+        for folder in _folders(plan, "pool"):
+            _delete_emptied(folder / LISTS, within)
         done = _note(Run(path), plan)
         remove(path / PLAN)
     return done
@@ -96,6 +100,10 @@ def _do(step: Step, plan: Plan, home: Path) -> None:
             drop_cache(path.parent, f"{path.name}-subset")
         case "comparison":
             _clean_comparison(path)
+        case "pool":
+            lists = path / LISTS
+            if kind_of(lists) == FOLDER:
+                delete_files(lists, [name for name in names(lists) if LIST.fullmatch(name)])
         case "rekey":
             _rekey(Run(path), ids)
         case "clean":
@@ -123,5 +131,6 @@ def _clean_comparison(path: Path) -> None:
         table = folder.table
         if table.get("request") in ("where", "ids"):
             folder.write_table({**table, "detail": {}})
+    delete_private(path / study.JOBS)  # left by a study that was interrupted: orders, and logs
     remove(path / PAGE)
     delete_figures(path)

@@ -14,7 +14,7 @@ ERASED = "erased.json"
 
 Kind = Literal[
     "backups", "exports", "devices", "data", "metadata", "embedded", "foreign", "unreadable",
-    "outside", "list",
+    "outside", "list", "cache",
 ]  # fmt: skip
 
 

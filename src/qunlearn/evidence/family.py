@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from qunlearn.audit.pool_folder import pool_above
 from qunlearn.data import manifest
 from qunlearn.data.manifest import Manifest
 from qunlearn.errors import UserError
@@ -22,7 +23,7 @@ from qunlearn.store.place import FILE, kind_of
 from qunlearn.store.run import Run
 from qunlearn.store.swap import STAGE
 
-Role = Literal["clean", "delete", "comparison", "rekey", "unreadable"]
+Role = Literal["clean", "delete", "comparison", "pool", "rekey", "unreadable"]
 
 
 @dataclass(frozen=True)
@@ -59,28 +60,36 @@ def comparisons_in(folder: Path) -> Iterator[Path]:
             yield Path(place)
 
 
+def pools_in(folder: Path) -> Iterator[Path]:
+    """Every pool of networks below a folder."""
+    pools = (pool_above(path) for path in runs_in(folder))
+    yield from dict.fromkeys(pool for pool in pools if pool is not None)
+
+
 def family(run: Run, within: Path) -> list[Relative]:
     """All folders that hold samples which the run has forgotten, the run itself last."""
     split = manifest.parse(run.split)
-    compared = list(comparisons_in(within))
+    compared, pools = list(comparisons_in(within)), list(pools_in(within))
     ancestors = ancestor_digests(run, within)
     others = (path for path in runs_in(within) if path.resolve() != run.path.resolve())
     relatives = [
         relative
         for path in others
-        if (relative := _relative(path, split, compared, ancestors)) is not None
+        if (relative := _relative(path, split, [*compared, *pools], ancestors)) is not None
     ]
     touched = [each.path for each in relatives if each.role in ("delete", "clean")]
+    studies: dict[Role, list[Path]] = {"comparison": compared, "pool": pools}
     relatives += [
-        Relative(folder, "comparison")
-        for folder in compared
+        Relative(folder, role)
+        for role, folders in studies.items()
+        for folder in folders
         if any(path.is_relative_to(folder) for path in touched)
     ]
     return [*relatives, Relative(run.path, "clean")]
 
 
 def _relative(
-    path: Path, split: Manifest, compared: list[Path], ancestors: set[str]
+    path: Path, split: Manifest, studies: list[Path], ancestors: set[str]
 ) -> Relative | None:
     """What has to become of a run, if anything."""
     complete = Run.is_complete(path)
@@ -92,7 +101,7 @@ def _relative(
     if not holds(other, split):
         shares_key = bool(split.keyed) and other.keyed == split.keyed
         return Relative(path, "rekey") if shares_key else None
-    if any(path.is_relative_to(folder) for folder in compared):
+    if any(path.is_relative_to(folder) for folder in studies):
         return Relative(path, "delete")
     knows = not complete or not shared(other, split) <= erasable(other)
     answered = bool(other.requests) and is_before(other, split)

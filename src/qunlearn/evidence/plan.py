@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from qunlearn.audit.pool_folder import pool_above
 from qunlearn.data import manifest, sources
 from qunlearn.data.sources.decode import cached_as, safe_name
 from qunlearn.data.stream import cached_arrays
 from qunlearn.errors import UserError
 from qunlearn.evidence.clean import alias_of, new_tokens
 from qunlearn.evidence.commitment import committed_ids
-from qunlearn.evidence.erased import Left
+from qunlearn.evidence.erased import Kind, Left
 from qunlearn.evidence.family import Relative, erasable, family
 from qunlearn.evidence.samples import check_data, sample_files
 from qunlearn.runs.data import data_config, place_of, split_of
@@ -34,7 +35,7 @@ PLAN = ".erase-plan.json"
 DELETED = (INFO, *PARTS, CHECKPOINT, AUDIT, KEY, PAGE, "data.npz")
 """The files that are deleted of a run; signed records stay, for the chain."""
 
-Action = Literal["key", "rows", "file", "cache", "delete", "comparison", "rekey", "clean"]
+Action = Literal["key", "rows", "file", "cache", "delete", "comparison", "pool", "rekey", "clean"]
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,19 @@ class Plan:
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """What is deleted, as people are told."""
-        words = {"delete": "", "rows": "samples in ", "cache": "decoded images, "}
+        """What is deleted, as people are told; a pool counts as one thing."""
+        words = {
+            "delete": "",
+            "rows": "samples in ",
+            "cache": "decoded images, ",
+            "pool": "the pool ",
+        }
+        pools = [Path(step.path) for step in self.steps if step.action == "pool"]
         shown = [
             words[step.action] + self.short(step.path)
             for step in self.steps
             if step.action in words
+            and (step.action == "pool" or not any(map(Path(step.path).is_relative_to, pools)))
         ]
         files = sum(step.action == "file" for step in self.steps)
         return (*shown, *((f"{files:,} image files",) if files else ()))
@@ -85,11 +93,14 @@ class Plan:
         return tuple(self.short(step.path) for step in self.steps if step.action in kinds)
 
     def short(self, path: str) -> str:
-        """A path, relative to the folder that is searched where it is in there."""
+        """A path relative to the folder that is searched; of one outside, the name alone.
+
+        It goes into the signed record, which is handed out.
+        """
         try:
             return str(Path(path).relative_to(self.within))
         except ValueError:
-            return path
+            return Path(path).name
 
 
 def pending(path: Path, *, within: Path | None = None, data: Path | None = None) -> Plan | None:
@@ -167,7 +178,7 @@ def plan_erasing(path: Path, *, within: Path | None = None, data: Path | None = 
     if split.keyed:
         steps.append(Step("key", split.dataset))
     steps += _cache_steps(run, data)
-    order: tuple[Action, ...] = ("delete", "comparison", "rekey", "clean")
+    order: tuple[Action, ...] = ("delete", "comparison", "pool", "rekey", "clean")
     for action in order:
         folders = [each for each in relatives if each.role == action]
         steps += [Step(action, str(each.path), each.answered) for each in folders]
@@ -178,7 +189,7 @@ def plan_erasing(path: Path, *, within: Path | None = None, data: Path | None = 
     left = [
         *_left(run, data, home),
         *(Left("unreadable", n) for n in names_of(_with_role(relatives, "unreadable"))),
-        *_lists([run, *(Run(each.path) for each in _with_role(relatives, "delete"))]),
+        *_asked_with([run.path, *(each.path for each in _with_role(relatives, "delete"))]),
         *_foreign([each.path for each in _with_role(relatives, "delete")]),
     ]
     return Plan(
@@ -244,15 +255,19 @@ def _left(run: Run, data: Path | None, within: Path) -> list[Left]:
     return left
 
 
-def _lists(runs: list[Run]) -> list[Left]:
-    """The lists of ids that runs were asked with: the user's, or those of a pool."""
-    names = [
-        str(run.config[name])
-        for run in runs
-        for name in ("ids", "requests")
-        if kind_of(run.path / CONFIG) == FILE and name in run.config
+def _asked_with(folders: list[Path]) -> list[Left]:
+    """What runs were asked with: the user's lists of ids, and a cache in a place of its own.
+
+    The lists of a pool are deleted with it.
+    """
+    kinds: dict[str, Kind] = {"ids": "list", "requests": "list", "cache_dir": "cache"}
+    configs = [
+        Run(path).config
+        for path in folders
+        if kind_of(path / CONFIG) == FILE and pool_above(path) is None
     ]
-    return [Left("list", name) for name in dict.fromkeys(names)]
+    left = [Left(kinds[name], str(c[name])) for c in configs for name in kinds if name in c]
+    return list(dict.fromkeys(left))
 
 
 def _foreign(folders: list[Path]) -> list[Left]:

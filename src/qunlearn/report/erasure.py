@@ -10,23 +10,27 @@ WORDS = {
     "backups": "Backups and snapshots of these folders.",
     "exports": "Files that were exported or copied elsewhere, such as ONNX files.",
     "devices": "Networks on devices, until they are replaced.",
-    "data": "The data, {name}: it still has the samples; erase them with --data.",
-    "metadata": "The metadata, {name}: it may still have rows of the samples.",
-    "embedded": "The data set {name}, which is public and not kept by you.",
-    "foreign": "{name}, which qunlearn did not write.",
-    "unreadable": "The run {name}, which cannot be read; check it with `qunlearn check`.",
-    "list": "The list of what was asked, {name}: it may still name the samples.",
-    "outside": "{name}, which is outside of the folder; name a folder above it with --within.",
+    "data": "The data{name}: it still has the samples; erase them with --data.",
+    "metadata": "The metadata{name}: it may still have rows of the samples.",
+    "embedded": "The data set{name}, which is public and not kept by you.",
+    "foreign": "A file that qunlearn did not write{name}.",
+    "unreadable": "A run that cannot be read{name}; check it with `qunlearn check`.",
+    "list": "The list of what was asked{name}: it may still name the samples.",
+    "cache": "The cache of decoded images{name}: delete it if the samples are in it.",
+    "outside": "The run before this one{name}: name a folder above both with --within.",
 }
 
 
-def left_words(left: Left) -> str:
-    """What is not reached.
+def left_words(left: Left, *, named: bool = True) -> str:
+    """What is not reached; without names for the record, since files are called after people.
 
-    >>> left_words(Left("foreign", "runs/a/notes.txt"))
-    'runs/a/notes.txt, which qunlearn did not write.'
+    >>> left_words(Left("list", "anna.txt"))
+    'The list of what was asked, anna.txt: it may still name the samples.'
+    >>> left_words(Left("list", "anna.txt"), named=False)
+    'The list of what was asked: it may still name the samples.'
     """
-    return WORDS[left.kind].format(name=left.name)
+    name = f", {left.name}" if named and left.name else ""
+    return WORDS[left.kind].format(name=name)
 
 
 def plan_words(plan: Plan, *, resumed: bool = False) -> list[str]:

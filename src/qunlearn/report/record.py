@@ -45,7 +45,7 @@ def findings_of(run: Run) -> Findings:
     done = erased_of(run.path)
     if done is None:
         return Findings(tests, limits)
-    left = tuple(left_words(each) for each in done.left)
+    left = tuple(dict.fromkeys(left_words(each, named=False) for each in done.left))
     return Findings(tests, limits, Erased(done.completed, done.removed, done.cleaned, left))
 
 

@@ -155,7 +155,8 @@ def asked(split: Split, request: RequestConfig) -> Split:
     flags = [flag for name, flag in WAYS.items() if getattr(request, name) is not None]
     if len(flags) != 1:
         problem = f"Conflicting flags: {', '.join(flags)}" if flags else "Say what to forget"
-        raise UserError(f"{problem}; give exactly one of {', '.join(WAYS.values())}.")
+        hint = "" if flags else " A rule is not saved in files, since it may name a person."
+        raise UserError(f"{problem}; give exactly one of {', '.join(WAYS.values())}.{hint}")
     if request.forget_seed is not None and request.random is None:
         raise UserError("--forget-seed goes with --random only; leave it out.")
     if request.column is not None and request.ids is None:

@@ -63,6 +63,10 @@ class RequestConfig(Config):
         "their number is reported.",
     )
 
+    def to_dict(self) -> dict[str, object]:
+        """The settings as files have them: without the rule, whose value may name a person."""
+        return {name: value for name, value in super().to_dict().items() if name != "where"}
+
     @classmethod
     def joined(
         cls, written: Mapping[str, object], flags: Mapping[str, object]

@@ -214,4 +214,4 @@ def _asked(request: Request) -> dict[str, object]:
         return {"random": detail["fraction"], "forget_seed": detail["seed"]}
     if request.kind == "class":
         return {"classes": list(detail["classes"])}
-    return {"where": detail["rule"]} if request.kind == "where" else {}
+    return {}  # the samples are in the split

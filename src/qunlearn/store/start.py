@@ -103,7 +103,8 @@ def tidy(run: Run) -> None:
 def _compared(config: Mapping[str, object]) -> dict[str, object]:
     """Settings for comparison, by name; those of the provenance as `provenance.NAME`.
 
-    `download` and `cache_dir` are left out, because they do not affect the result.
+    `download` and `cache_dir` are left out, because they do not affect the result, and `where`,
+    which versions before 0.2.0 saved: its samples are compared, and its value is not for messages.
 
     >>> _compared({"lr": 0.1, "download": True, "provenance": {"origin": "ab"}})
     {'lr': 0.1, 'provenance.origin': 'ab'}
@@ -112,6 +113,6 @@ def _compared(config: Mapping[str, object]) -> dict[str, object]:
     for name, value in config.items():
         if name == "provenance" and isinstance(value, Mapping):
             flat |= {f"{name}.{key}": each for key, each in value.items()}
-        elif name not in ("download", "cache_dir"):
+        elif name not in ("download", "cache_dir", "where"):
             flat[name] = value
     return flat

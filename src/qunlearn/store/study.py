@@ -25,7 +25,7 @@ from qunlearn.store.place import FILE, check_kind, check_reached, named, opened
 from qunlearn.store.run import Run
 from qunlearn.store.typed import Json
 
-CONFIG, TABLE = "compare.toml", "table.json"
+CONFIG, TABLE, JOBS = "compare.toml", "table.json", "jobs"
 SUM = "sha256"
 """Key of the checksum in a table, computed over its other entries."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,10 +36,26 @@ def typed(kind: type[T], content: object, path: Path) -> T:
 
 
 def untyped(value: object) -> Json:
-    """A dataclass as JSON has it; what is None is left out."""
+    """A dataclass as JSON has it; what is None is left out, except where it has to be said."""
     adapter: TypeAdapter[object] = _adapter(type(value))  # type: ignore[arg-type]
     content: Json = adapter.dump_python(value, mode="json", exclude_none=True)
+    _put_back(value, content)
     return content
+
+
+def _put_back(value: object, content: Any) -> None:
+    """Put back what is None and has no default: without it, the content could not be read."""
+    if is_dataclass(value):
+        for field in fields(value):
+            if field.default is MISSING and field.default_factory is MISSING:
+                content.setdefault(field.name, None)
+            _put_back(getattr(value, field.name), content.get(field.name))
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            _put_back(each, content.get(str(key)))
+    elif isinstance(value, (list, tuple)):
+        for each, entry in zip(value, content, strict=True):
+            _put_back(each, entry)
 
 
 @cache

@@ -10,8 +10,8 @@ from qunlearn.runs.check import Fault, FaultKind, check_run, foreign
 from qunlearn.store.layout import PAGE
 from qunlearn.store.lock import check_unlocked
 from qunlearn.store.place import FOLDER, kind_of
-from qunlearn.store.study import CONFIG, TABLE, StudyFolder
-from qunlearn.study.config import CELLS, JOBS, SEARCHES, TRIALS
+from qunlearn.store.study import CONFIG, JOBS, TABLE, StudyFolder
+from qunlearn.study.config import CELLS, SEARCHES, TRIALS
 
 
 def check_folder(path: Path) -> dict[Path, list[Fault]]:

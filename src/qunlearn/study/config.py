@@ -161,5 +161,5 @@ def folder_name(method: str) -> str:
 CELLS, TRIALS = "cells", "trials"
 """Where a comparison keeps its runs, and those of its searches."""
 
-JOBS, SEARCHES = "jobs", "searches"
-"""Where it keeps the jobs that it submits while it runs, and the journals of its searches."""
+SEARCHES = "searches"
+"""Where it keeps the journals of its searches."""

@@ -1,6 +1,6 @@
 const table = document.querySelector("table"), body = table.tBodies[0];
 function sort(column) {
-  const key = (row) => row.cells[column].textContent.trim();
+  const key = (row) => row.cells[column].textContent.trim().replace(/,(?=\d{3}\b)/g, "");
   const order = (a, b) => key(a).localeCompare(key(b), undefined, {numeric: true});
   const head = table.tHead.rows[0].cells, up = head[column].ariaSort !== "ascending";
   for (const cell of head) cell.ariaSort = "none";

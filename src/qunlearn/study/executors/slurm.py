@@ -22,8 +22,8 @@ from qunlearn.store.files import read_object, remove, write_json
 from qunlearn.store.lock import is_locked
 from qunlearn.store.parcel import delete_private, make_private
 from qunlearn.store.place import named_folders
+from qunlearn.store.study import JOBS
 from qunlearn.store.typed import typed, untyped
-from qunlearn.study.config import JOBS
 from qunlearn.study.executors.base import (
     ATTEMPTS,
     POLL,
