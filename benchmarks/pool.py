@@ -75,11 +75,11 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--workers", type=int, default=1)
     asked = parser.parse_args()
+    config = PoolConfig.parse({"models": asked.models, "threads": 1, "workers": asked.workers})
     original, table = asked.out / "original", asked.out / "pool.jsonl"
     if not Run.is_complete(original):
         sizes = {"data_dir": asked.data_dir, "subset": asked.subset, "epochs": asked.epochs}
         train_run(TrainConfig.parse({**RECIPE, **sizes}), original, resume=True)
-    config = PoolConfig.parse({"models": asked.models, "threads": 1, "workers": asked.workers})
     pool = pool_of(original, config)
     train_pool(pool, config)
     lines = table.read_text().splitlines() if table.is_file() else []
