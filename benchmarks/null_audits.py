@@ -3,10 +3,11 @@
     python benchmarks/null_audits.py [--runs 20]
 
 A small W4A8 network memorises digits of which a third have labels by chance. Of each of N Retrains,
-compared with another, no audit should fail more often than its level of 5 %; the original, and the
-original with another last layer that hides what was forgotten, should always fail. Retrains serve
-once each, so that the runs are independent but for the samples. Writes
-`results/audits/null.json`; what is there is not made again. It takes about ten minutes.
+compared with another, no audit should fail more often than its level of 5 %. The original, and the
+original with another last layer that hides what was forgotten, should always fail; there are three
+runs of each. Retrains serve once, so that the runs are independent but for the samples. Writes
+`results/audits/null.json`; what is there is not made again. It takes about ten minutes. `copies`
+is not here: it looks at the data, and says the same of every network.
 """
 
 from __future__ import annotations
@@ -30,9 +31,13 @@ from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
 
 FILE = Path(__file__).parent / "results" / "audits" / "null.json"
-AUDITS = ("relearn", "differ", "bits", "copies")
+AUDITS = ("relearn", "differ", "bits")
+KNOWN_RUNS = 3
+"""Runs of each network that should fail."""
 SPEC = qu.QuantSpec(4, 8)
 TRAINING = {"epochs": 25, "batch_size": 32, "lr": 0.05}
+NULL = "Retrain"
+"""The network that should pass."""
 CERTAIN = 0.99
 """Fewer failures than `most` have this probability, at the level."""
 
@@ -103,12 +108,13 @@ def main() -> None:
     split, fabric = noisy_digits(), make_fabric(ComputeConfig(threads=1))
     original = qu.train(network(0), split, **TRAINING)
     made: dict[str, Callable[[int], nn.Module]] = {
-        "Retrain": lambda seed: retrained(split, 2 * seed + 1),
+        NULL: lambda seed: retrained(split, 2 * seed + 1),
         "original": lambda seed: original,
         "last layer changed": lambda seed: hiding(original, split, seed),
     }
     for seed in range(asked.runs):
-        missing = [n for n in made if (n, seed) not in {(r["network"], r["seed"]) for r in rows}]
+        names = made if seed < KNOWN_RUNS else [NULL]
+        missing = [n for n in names if (n, seed) not in {(r["network"], r["seed"]) for r in rows}]
         if not missing:
             continue
         reference = retrained(split, 2 * seed + 2)
@@ -130,7 +136,7 @@ def main() -> None:
 def summary(rows: list[dict[str, Any]], networks: list[str]) -> dict[str, Any]:
     """How often each audit failed each network, and how often is within its level."""
     own = {name: [row for row in rows if row["network"] == name] for name in networks}
-    null = len(own[networks[0]])
+    null = len(own[NULL])
     return {
         "audits": list(AUDITS),
         "null_runs": null,

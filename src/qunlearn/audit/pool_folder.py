@@ -101,8 +101,8 @@ class Pool:
             ):
                 if not Run.is_complete(path):
                     raise NotApplicable(
-                        f"Network {number} of the pool {str(self.folder)!r} is missing; make it "
-                        "with `qunlearn audit pool`."
+                        f"The pool has no network {number} yet: `qunlearn audit pool` makes it, in "
+                        f"{str(self.folder)!r}."
                     )
                 asked = name == "unlearned" and method != ORIGINAL
                 after = split.forget_ids(self.plan.ids(number)) if asked else split
