@@ -107,7 +107,7 @@ def study(folder: Path) -> str:
     costs = [[name, shares(cells, name)] for name in AUDITS]
     request = folder / "request.json"
     if request.is_file():
-        (copies,) = read_json(request).values()
+        copies = read_json(request)["copies"]
         shown = "; ".join(f"{f['value']:.0f} {f['name']}" for f in copies["figures"])
         parts.append(f"`copies`, of the request: {copies['verdict']}. {shown}.\n")
         costs.append(["copies", f"{copies['share']:.0f} %" if copies.get("share") else ""])

@@ -170,9 +170,10 @@ def main() -> None:
         parser.error(f"{asked.out} has no finished Retrain to compare with; finish the comparison")
     folder = asked.results / f"{out.parent.name}-{out.name}"
     make_folder(folder)
-    if not (folder / "request.json").is_file():
+    file, network = folder / "request.json", {"original_sha256": cells[0].run.info.origin}
+    if not file.is_file() or not network.items() <= read_json(file).items():
         content = run_audit(REQUEST, cells[0].case(asked.data_dir))
-        write_json(folder / "request.json", {REQUEST: content})
+        write_json(file, {**network, REQUEST: content})
     for cell in cells:
         audit_cell(cell, folder / f"{cell.method}.json", asked.data_dir)
 
