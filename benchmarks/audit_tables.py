@@ -135,8 +135,9 @@ def correlation(cells: Sequence[Cell]) -> str:
         return f"{len(known)} cells are too few for a correlation.\n"
 
     def rank(rows: torch.Tensor) -> float:
-        value = float(spearmanr(rows[:, 0], rows[:, 1]).statistic)
-        return value if value == value else 0.0  # a resample of one cell alone
+        if float(rows.std(0).min()) == 0:  # a resample of one cell alone
+            return 0.0
+        return float(spearmanr(rows[:, 0], rows[:, 1]).statistic)
 
     ends = bootstrap_interval(rank, known)
     linear = float(pearsonr(known[:, 0], known[:, 1]).statistic)

@@ -194,7 +194,7 @@ def test_figures_of_seeds_stand_in_one_table():
         ends = {"low": value - 1, "high": value + 1}
         shown = {"name": "x", "value": value, "unit": "points", "interval": ends, "retrain": None}
         audits = {"bits": {"verdict": verdict, "figures": [shown]}}
-        return {"AG": gap, "audits": audits | {"differ": {"divergence": gap**3}}}
+        return {"AG": gap, "audits": audits | {"differ": {"divergence": gap and gap**3}}}
 
     cells = [cell(1.0, "pass", 1.0), cell(4.0, "fail", 2.0)]
     assert verdicts(cells, "bits") == "fail 1, pass 1"

@@ -231,7 +231,7 @@ def test_relearning_fails_like_networks_no_more_often_than_stated(control, monke
     assert relearned(0, control, 25) == "fail"
 
 
-FEWER_DRAWS = {"level": 0.05, "draws": 200, "seed": 0}
+FEWER_DRAWS = {"level": 0.05, "draws": 100, "seed": 0}
 
 
 def test_more_and_less_than_retrain_fail():

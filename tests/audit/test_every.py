@@ -66,8 +66,9 @@ def test_interrupted_it_keeps_what_was_found(qunlearn, run, monkeypatch):
         monkeypatch.setitem(audits._entries, name, changed)
     stopped = replace(audits["copies"], attack=interrupted)
     monkeypatch.setitem(audits._entries, "copies", stopped)
-    code, out, _ = qunlearn("audit", "all", run, "--threads", 1)
-    assert (code, out) == (130, "")
+    code, out, err = qunlearn("audit", "all", run, "--threads", 1)
+    assert (code, out) == (1, "")
+    assert "Interrupted during copies. Finished audits, kept in audit.json: differ." in err
     assert {row.attack for row in table_of(Run.open(run))} == {"differ"}
 
 

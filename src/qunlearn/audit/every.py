@@ -18,6 +18,7 @@ from qunlearn.audit.registry import Work, audits
 from qunlearn.audit.row import AuditRow, NotApplicable
 from qunlearn.audit.run import audited, rows_of
 from qunlearn.data.draw import spread
+from qunlearn.errors import Failure
 from qunlearn.methods.relearn import fine_tune
 from qunlearn.store.layout import AUDIT
 from qunlearn.store.run import Run
@@ -99,6 +100,12 @@ def audit_all(
         except NotApplicable as error:
             rows.append(_not_run(name, str(error).split(";")[0].rstrip(".")))
             continue
+        except KeyboardInterrupt:
+            done = ", ".join(row.attack for row in rows if row.figures) or "none yet"
+            raise Failure(
+                f"Interrupted during {name}. Finished audits, kept in audit.json: {done}. The same "
+                "command begins with the first audit again."
+            ) from None
         rows.append(result.row)
         if case.run is not None:
             case.run.write_audit(name, result.to_json())
