@@ -58,10 +58,10 @@ def figure(cells: Sequence[Cell], audit: str, name: str) -> str:
     found = [each for row in audited for each in row["figures"] if each["name"] == name]
     if not found:
         return ""
-    digits = 1 if found[0]["unit"] else 3
+    digits = 1 if found[0].get("unit") else 3
     low = min(each["interval"]["low"] for each in found)
     high = max(each["interval"]["high"] for each in found)
-    value, retrains = mean(each["value"] for each in found), [each["retrain"] for each in found]
+    value, retrains = mean(each["value"] for each in found), [each.get("retrain") for each in found]
     beside = "" if None in retrains else f"; Retrain {mean(retrains):.{digits}f}"
     return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f}{beside})"
 
@@ -173,7 +173,7 @@ def pools(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _pooled(figure: Mapping[str, Any] | None) -> str:
-    if figure is None or figure["value"] is None:
+    if figure is None or figure.get("value") is None:
         return ""
     ends = figure["interval"]
     return f"{figure['verdict']}: {figure['value']:.3f} ({ends['low']:.3f} to {ends['high']:.3f})"

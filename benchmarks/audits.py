@@ -1,6 +1,7 @@
 """Audits of every finished cell of a comparison: which method fails which attack, at what cost.
 
     python benchmarks/audits.py OUT --data-dir DIR [--methods original,retrain,calibrated]
+        [--seeds 1] [--audits relearn,differ]
 
 OUT is the folder of a request: what `qunlearn compare` has written, or a folder such as
 `random-10` of `qunlearn reproduce`. Each cell is audited beside the Retrain of its seed, a Retrain
@@ -12,7 +13,7 @@ were made anew are audited anew. `audit_tables.py` prints the tables.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -131,12 +132,12 @@ def gap_of(cell: AuditedCell, case: Case) -> float | None:
     return average_gap(evaluate(case.model, case.split).figures, metrics_of(cell.reference).figures)
 
 
-def audit_cell(cell: AuditedCell, file: Path, data: Path | None) -> None:
-    """Run the audits of a cell that its method's file does not have."""
+def audit_cell(cell: AuditedCell, file: Path, data: Path | None, names: Sequence[str]) -> None:
+    """Run those audits of a cell that its method's file does not have."""
     identity, rows = cell.to_json(), read_json(file)["cells"] if file.is_file() else []
     same = [row for row in rows if identity.items() <= row.items()]
     others = [row for row in rows if row["seed"] != cell.seed]
-    missing = [name for name in NETWORKS if not same or name not in same[0]["audits"]]
+    missing = [name for name in names if not same or name not in same[0]["audits"]]
     if not missing:
         return
     case = cell.case(data)
@@ -156,6 +157,8 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="a folder with cells/")
     parser.add_argument("--data-dir", type=Path, help="where the data set is now")
     parser.add_argument("--methods", help="with commas between; all by default")
+    parser.add_argument("--seeds", type=int, help="so many of the seeds; all by default")
+    parser.add_argument("--audits", default=",".join(NETWORKS), help="with commas between")
     parser.add_argument("--results", type=Path, default=RESULTS)
     asked = parser.parse_args()
     out = asked.out.resolve()
@@ -165,7 +168,12 @@ def main() -> None:
     methods = asked.methods.split(",") if asked.methods else there
     if unknown := set(methods) - set(there):
         parser.error(f"no cells of {', '.join(sorted(unknown))}; there are {', '.join(there)}")
+    names = asked.audits.split(",")
+    if wrong := set(names) - set(NETWORKS):
+        parser.error(f"no such audits: {', '.join(sorted(wrong))}; known are {', '.join(NETWORKS)}")
     cells = list(cells_of(out, methods))
+    if asked.seeds is not None:
+        cells = [cell for cell in cells if cell.seed < asked.seeds]
     if not cells:
         parser.error(f"{asked.out} has no finished Retrain to compare with; finish the comparison")
     folder = asked.results / f"{out.parent.name}-{out.name}"
@@ -175,7 +183,7 @@ def main() -> None:
         content = run_audit(REQUEST, cells[0].case(asked.data_dir))
         write_json(file, {**network, REQUEST: content})
     for cell in cells:
-        audit_cell(cell, folder / f"{cell.method}.json", asked.data_dir)
+        audit_cell(cell, folder / f"{cell.method}.json", asked.data_dir, names)
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ def test_figures_of_seeds_stand_in_one_table():
 
     def cell(value, verdict, gap):
         ends = {"low": value - 1, "high": value + 1}
-        shown = {"name": "x", "value": value, "unit": "points", "interval": ends, "retrain": None}
+        shown = {"name": "x", "value": value, "unit": "points", "interval": ends}
         audits = {"bits": {"verdict": verdict, "figures": [shown]}}
         return {"AG": gap, "audits": audits | {"differ": {"divergence": gap and gap**3}}}
 
