@@ -3,8 +3,9 @@
     python benchmarks/pool.py OUT --data-dir DIR [--models 16] [--methods original,retrain,...]
 
 DIR has CIFAR-10's official binary files. OUT gets an original (one eighth of ResNet-18's width,
-W4A4, on 1,500 images without augmentation, so that it memorises them in 20 epochs), its pool, and
-`pool.jsonl`: one line of JSON for each method and figure set. Whatever is there is not made again.
+W4A4, on 1,500 images without augmentation, so that it memorises them in 20 epochs) and its pool.
+`results/pool/` gets a file named as OUT, with a line of JSON for each method; `audit_tables.py`
+prints it. Whatever is there is not made again. A core takes 2.6 hours for 16 networks.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from qunlearn.metrics.epsilon import challenge_score, largest_epsilon
 from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.metrics import metrics_of
 from qunlearn.runs.train import train_run
+from qunlearn.store.files import make_folder, write_text
 from qunlearn.store.run import Run
 from qunlearn.store.typed import untyped
 from qunlearn.study.pool import train_pool, unlearn_pool
 
+RESULTS = Path(__file__).parent / "results" / "pool"
 METHODS = (ORIGINAL, "retrain", "ft", "rl", "salun", "qmul", "oeu", "calibrated")
 RECIPE = {
     "dataset": "cifar10",
@@ -74,25 +77,28 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--results", type=Path, default=RESULTS)
     asked = parser.parse_args()
-    original, table = asked.out / "original", asked.out / "pool.jsonl"
+    config = PoolConfig.parse({"models": asked.models, "threads": 1, "workers": asked.workers})
+    original, table = asked.out / "original", asked.results / f"{asked.out.resolve().name}.jsonl"
+    make_folder(table.parent)
     if not Run.is_complete(original):
         sizes = {"data_dir": asked.data_dir, "subset": asked.subset, "epochs": asked.epochs}
         train_run(TrainConfig.parse({**RECIPE, **sizes}), original, resume=True)
-    config = PoolConfig.parse({"models": asked.models, "threads": 1, "workers": asked.workers})
     pool = pool_of(original, config)
     train_pool(pool, config)
+    network = {"original_sha256": pool.origin.info.model_sha256}
     lines = table.read_text().splitlines() if table.is_file() else []
-    done = {(row["method"], row["models"]) for row in map(json.loads, lines)}
+    rows = [row for row in map(json.loads, lines) if network.items() <= row.items()]
+    done = {(row["method"], row["models"]) for row in rows}
     for method in asked.methods.split(","):
         if (method, asked.models) in done:
             continue
         started = time.perf_counter()
         unlearn_pool(pool, config, method, {})
-        row = measured(pool, method, time.perf_counter() - started)
-        with table.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(json.dumps(row))
+        rows.append({**measured(pool, method, time.perf_counter() - started), **network})
+        write_text(table, "".join(json.dumps(row) + "\n" for row in rows))
+        print(json.dumps(rows[-1]), flush=True)
 
 
 if __name__ == "__main__":

@@ -130,3 +130,76 @@ def test_where_oeu_stands():
     assert line("x, 10", found) == (
         "| x, 10, 2 | 2.00 | 3.00 | ft 6.00 | 1.00 of 4.00 | +3.0 | 2.0 | +0.20 | 0.10 |"
     )
+
+
+def test_each_cell_is_audited_once_beside_its_retrain(tmp_path, run_folder, monkeypatch):
+    import audits
+
+    from qunlearn.metrics import average_gap
+    from qunlearn.runs.forget import forget_run
+    from qunlearn.runs.metrics import metrics_of
+    from qunlearn.runs.request import ForgetConfig
+    from qunlearn.store.files import read_json
+    from qunlearn.store.run import Run
+
+    out, asked = tmp_path / "study" / "random-10", {"run": run_folder, "random": 0.1}
+    asked |= {"threads": 1, "skip_probe": True}
+
+    def make(method, seed):
+        settings = {"epochs": 1, "seed": seed}
+        cell = out / "cells" / method / f"seed{seed}"
+        forget_run(ForgetConfig.parse({**asked, "method": method, "settings": settings}), cell)
+        return Run.open(cell).info.model_sha256
+
+    def audited():
+        monkeypatch.setattr("sys.argv", ["audits.py", str(out), "--results", str(tmp_path / "r")])
+        audits.main()
+        return {path.stem: read_json(path) for path in (tmp_path / "r").rglob("*.json")}
+
+    monkeypatch.setattr(audits, "NETWORKS", ("differ",))
+    monkeypatch.setattr(audits, "run_audit", lambda name, case: {"verdict": name, "at": len(ran)})
+    ran = []
+    first, second, tuned = make("retrain", 0), make("retrain", 1), make("ft", 0)
+    before = audited()
+    assert before["request"]["copies"] == {"verdict": "copies", "at": 0}
+    pairs = {
+        name: [(cell["model_sha256"], cell["reference_sha256"]) for cell in content["cells"]]
+        for name, content in before.items()
+        if name != "request"
+    }
+    original = Run.open(run_folder).info.model_sha256
+    assert pairs == {
+        "original": [(original, first), (original, second)],
+        "retrain": [(first, second), (second, first)],
+        "ft": [(tuned, first)],
+    }
+    ours, theirs = (
+        metrics_of(Run.open(out / "cells" / name / "seed0")) for name in ("ft", "retrain")
+    )
+    gap = average_gap(ours.figures, theirs.figures)
+    assert before["ft"]["cells"][0]["AG"] == pytest.approx(gap)
+
+    ran.append("again")
+    assert audited() == before
+    make("ft", 1)
+    after = audited()
+    assert [cell["audits"]["differ"]["at"] for cell in after["ft"]["cells"]] == [0, 1]
+    assert after["retrain"] == before["retrain"]
+
+
+def test_figures_of_seeds_stand_in_one_table():
+    from audit_tables import correlation, figure, verdicts
+
+    def cell(value, verdict, gap):
+        ends = {"low": value - 1, "high": value + 1}
+        shown = {"name": "x", "value": value, "unit": "points", "interval": ends}
+        audits = {"bits": {"verdict": verdict, "figures": [shown]}}
+        return {"AG": gap, "audits": audits | {"differ": {"divergence": gap and gap**3}}}
+
+    cells = [cell(1.0, "pass", 1.0), cell(4.0, "fail", 2.0)]
+    assert verdicts(cells, "bits") == "fail 1, pass 1"
+    assert figure(cells, "bits", "x") == "2.5 (0.0 to 5.0)"
+    assert figure(cells, "relearn", "x") == ""
+    assert "too few" in correlation(cells)
+    many = [cell(1.0, "pass", gap) for gap in (1.0, 2.0, 3.0, 4.0, 5.0)]
+    assert "over 5 cells: rank correlation 1.00" in correlation([*many, cell(1.0, "pass", None)])

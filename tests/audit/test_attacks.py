@@ -21,8 +21,20 @@ from qunlearn.audit.copies import (
     perceptual_hash,
 )
 from qunlearn.audit.differ import DifferAudit, differ, separations
-from qunlearn.audit.relearn import RelearnConfig, control_of, half_back, relearn, shown_samples
+from qunlearn.audit.relearn import (
+    RelearnAudit,
+    RelearnConfig,
+    Relearned,
+    Traced,
+    control_of,
+    excess_of,
+    half_back,
+    relearn,
+    shown_samples,
+)
+from qunlearn.audit.row import LEVEL
 from qunlearn.data import Split
+from qunlearn.errors import UserError
 from qunlearn.metrics.bootstrap import Interval
 from qunlearn.metrics.retrain_free import retrain_free_divergence
 from qunlearn.training.inference import predict
@@ -128,6 +140,11 @@ def replace_steps(steps):
     return RelearnConfig(steps=steps, shown=(0, 5))
 
 
+def test_fewer_than_no_samples_cannot_be_shown():
+    with pytest.raises(UserError, match="shown = '-1' is invalid: choose 0 or more"):
+        RelearnConfig.parse({"shown": "0,-1"})
+
+
 def test_the_control_follows_the_request(nets, split):
     model = nets["original"]
     ids = [split.data.ids[row] for row in split.forget.tolist()[:20]]
@@ -182,6 +199,39 @@ def test_the_auc_of_made_up_networks_is_the_closed_form():
 def test_false_alarms_are_as_rare_as_stated():
     failed = [audit_of(pair(seed, 1.0, 1.0)).judged()[0] == "fail" for seed in range(20)]
     assert binomtest(sum(failed), 20, 0.05, alternative="greater").pvalue > 0.01
+
+
+def relearned(seed, control, back):
+    """The verdict on made-up curves: each network's confidences are one sample's, and noise."""
+    chance = np.random.default_rng(seed)
+
+    def confidences(count, hard, points):
+        ends = [hard + chance.normal(0, 8, count) for _ in range(2)]
+        return torch.from_numpy(np.stack([ends[0], ends[1] + points], 1))
+
+    curves = []
+    for shown in (0, 1, 10):
+        hard = [chance.uniform(30, 90, count) for count in (200, 300)]
+        traces = [
+            Traced((), confidences(200, hard[0], points), confidences(300, hard[1], 0))
+            for points in (back, 0)
+        ]
+        excess, interval = excess_of(control, traces, 2 * LEVEL / 3)
+        curves.append(Relearned(shown, 200, (), (), excess, interval))
+    return RelearnAudit(control, tuple(curves), 300).judged()[0]
+
+
+@pytest.mark.parametrize("control", ["Retrain", "unseen samples", "rise"])
+def test_relearning_fails_like_networks_no_more_often_than_stated(control, monkeypatch):
+    from qunlearn.metrics import bootstrap
+
+    monkeypatch.setattr(bootstrap.bootstrap_interval, "__kwdefaults__", FEWER_DRAWS)
+    failed = [relearned(seed, control, 0) == "fail" for seed in range(20)]
+    assert binomtest(sum(failed), 20, LEVEL, alternative="greater").pvalue > 0.01
+    assert relearned(0, control, 25) == "fail"
+
+
+FEWER_DRAWS = {"level": 0.05, "draws": 100, "seed": 0}
 
 
 def test_more_and_less_than_retrain_fail():

@@ -56,6 +56,22 @@ def test_what_fits_is_run_and_the_rest_is_listed(qunlearn, run, monkeypatch):
     assert (run / "figures" / "audit-differ.svg").is_file()
 
 
+def test_interrupted_it_keeps_what_was_found(qunlearn, run, monkeypatch):
+    def interrupted(case, settings):
+        raise KeyboardInterrupt
+
+    for name in audits:
+        quick = Work(seconds=0 if name in ("differ", "copies") else 1e6)
+        changed = replace(audits[name], work=lambda case, settings, quick=quick: quick)
+        monkeypatch.setitem(audits._entries, name, changed)
+    stopped = replace(audits["copies"], attack=interrupted)
+    monkeypatch.setitem(audits._entries, "copies", stopped)
+    code, out, err = qunlearn("audit", "all", run, "--threads", 1)
+    assert (code, out) == (1, "")
+    assert "Interrupted during copies. Finished audits, kept in audit.json: differ." in err
+    assert {row.attack for row in table_of(Run.open(run))} == {"differ"}
+
+
 @pytest.mark.parametrize("budget", ["soon", "10 days", "-5m", "0"])
 def test_a_budget_is_a_time(budget):
     with pytest.raises(UserError, match="budget"):

@@ -172,6 +172,13 @@ def test_too_few_networks_say_how_many_would_do():
     assert enough.verdict == "pass"
 
 
+def test_more_networks_than_a_pool_may_have_are_not_asked_for():
+    from qunlearn.audit.pool_attacks import Estimate
+
+    figure = judged("U-LiRA", ALL, Estimate(0.54999, 0.04), models=10, tests=1)
+    assert (figure.verdict, figure.needed) == ("cannot be told", None)
+
+
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory):
     """A run that has forgotten, whose original is small enough for a pool."""

@@ -18,6 +18,7 @@ from qunlearn.audit.registry import Work, audits
 from qunlearn.audit.row import AuditRow, NotApplicable
 from qunlearn.audit.run import audited, rows_of
 from qunlearn.data.draw import spread
+from qunlearn.errors import Failure
 from qunlearn.methods.relearn import fine_tune
 from qunlearn.store.layout import AUDIT
 from qunlearn.store.run import Run
@@ -29,6 +30,8 @@ ALL = "all"
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 TRIED = 256
 """Samples that the speed is measured on."""
+STEPS = 6
+"""Steps of training that it is measured on."""
 
 
 def seconds_of(text: object) -> object:
@@ -97,6 +100,12 @@ def audit_all(
         except NotApplicable as error:
             rows.append(_not_run(name, str(error).split(";")[0].rstrip(".")))
             continue
+        except KeyboardInterrupt:
+            done = ", ".join(row.attack for row in rows if row.figures) or "none yet"
+            raise Failure(
+                f"Interrupted during {name}. Finished audits, kept in audit.json: {done}. The same "
+                "command begins with the first audit again."
+            ) from None
         rows.append(result.row)
         if case.run is not None:
             case.run.write_audit(name, result.to_json())
@@ -140,12 +149,21 @@ def speed_of(case: Case) -> Speed:
     predict(case.model, case.split.data, some[:8])  # the first call also prepares
     begun = time.perf_counter()
     predict(case.model, case.split.data, some)
-    between = time.perf_counter()
-    copied = copy.deepcopy(case.model)
-    fine_tune(copied, case.split, some, case.fabric, steps=2, title="measuring the speed")
-    trained = 2 * min(64, len(some))
-    ended = time.perf_counter()
-    return Speed((between - begun) / len(some), (ended - between) / trained)
+    predicting = (time.perf_counter() - begun) / len(some)
+    batch, copied = min(64, len(some)), copy.deepcopy(case.model)
+
+    def trained(steps: int) -> float:
+        begun = time.perf_counter()
+        fine_tune(
+            *(copied, case.split, some, case.fabric),
+            steps=steps,
+            batch_size=batch,
+            title="measuring the speed",
+        )
+        return time.perf_counter() - begun
+
+    trained(1)  # the first step also prepares
+    return Speed(predicting, trained(STEPS) / (STEPS * batch))
 
 
 def table_of(run: Run) -> tuple[AuditRow, ...]:

@@ -21,7 +21,7 @@ from qunlearn.audit.pool_attacks import (
     lira_scores,
     rmia_scores,
 )
-from qunlearn.audit.pool_plan import OUT, half_of
+from qunlearn.audit.pool_plan import MOST_MODELS, OUT, half_of
 from qunlearn.audit.row import LEVEL, Verdict
 from qunlearn.data.draw import generator
 from qunlearn.metrics import auc
@@ -54,7 +54,8 @@ class PoolFigure:
         interval: Where the true value lies; None likewise.
         tolerance: Up to which value a network counts as one that never saw the samples.
         verdict: "pass" if the interval is within the tolerance, "fail" if it is beyond.
-        needed: If it cannot be told: how many networks would do, if the value stays.
+        needed: If it cannot be told: how many networks would do, if the value stays; None if more
+            than a pool may have.
     """
 
     attack: str
@@ -86,8 +87,9 @@ def judged(
     if interval.high <= limit:
         return PoolFigure(attack, samples, value, interval, limit, "pass")
     apart = abs(limit - value)
-    needed = math.ceil(models * (half / apart) ** 2) if apart > 0 else None
-    return PoolFigure(attack, samples, value, interval, limit, "cannot be told", needed)
+    needed = models * (half / apart) ** 2 if apart > 0 else math.inf
+    enough = math.ceil(needed) if needed <= MOST_MODELS else None
+    return PoolFigure(attack, samples, value, interval, limit, "cannot be told", enough)
 
 
 def method_figures(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.pool_attacks import PoolMargins
-from qunlearn.audit.pool_plan import PoolPlan, drawn_plan
+from qunlearn.audit.pool_plan import MOST_MODELS, PoolPlan, drawn_plan
 from qunlearn.audit.row import NotApplicable
 from qunlearn.data import Split
 from qunlearn.methods import find_method
@@ -39,7 +39,7 @@ ORIGINAL = "original"
 class PoolConfig(AuditConfig):
     """Which pool: how many networks, how small, and where they are kept."""
 
-    models: int = Field(16, ge=6, le=10_000, description="How many networks.")
+    models: int = Field(16, ge=6, le=MOST_MODELS, description="How many networks.")
     candidates: float = Field(
         0.3,
         gt=0,
@@ -106,8 +106,8 @@ class Pool:
             ):
                 if not Run.is_complete(path):
                     raise NotApplicable(
-                        f"Network {number} of the pool {str(self.folder)!r} is missing; make it "
-                        "with `qunlearn audit pool`."
+                        f"The pool has no network {number} yet: `qunlearn audit pool` makes it, in "
+                        f"{str(self.folder)!r}."
                     )
                 asked = name == "unlearned" and method != ORIGINAL
                 after = split.forget_ids(self.plan.ids(number)) if asked else split

@@ -26,6 +26,9 @@ from qunlearn.errors import UserError
 IN, OUT, UNLEARNED = 0, 1, 2
 """What a sample is to a network of the pool."""
 
+MOST_MODELS = 10_000
+"""A pool may have so many networks."""
+
 BLOCK = 3
 """So many networks in a row share the three states of a sample."""
 

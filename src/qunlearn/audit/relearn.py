@@ -48,7 +48,7 @@ class RelearnConfig(AuditConfig):
 
     steps: int = Field(200, ge=1, le=10**6, description="Steps of fine-tuning.")
     shown: Annotated[
-        tuple[int, ...],
+        tuple[Annotated[int, Field(ge=0)], ...],
         BeforeValidator(lambda text: text.split(",") if isinstance(text, str) else text),
     ] = Field(
         (0, 1, 10),
@@ -143,7 +143,7 @@ class RelearnAudit:
 
 
 @dataclass(frozen=True)
-class _Traced:
+class Traced:
     """A curve, and each sample's confidence in percent at its start and its end, as columns."""
 
     points: tuple[Point, ...]
@@ -174,7 +174,7 @@ def relearn(case: Case, settings: RelearnConfig) -> RelearnAudit:
             for network in (case.model, case.retrain)
             if network is not None
         ]
-        excess, interval = _excess(control, traces, 2 * LEVEL / len(draws))
+        excess, interval = excess_of(control, traces, 2 * LEVEL / len(draws))
         halves = [half_back(trace.points, traces[0].points[0], took) for trace in traces]
         curves.append(
             Relearned(
@@ -213,7 +213,7 @@ def shown_samples(split: Split, count: int, seed: int) -> Tensor:
 
 def _trace(
     network: nn.Module, case: Case, shown: Tensor, rest: Tensor, unseen: Tensor, steps: int
-) -> _Traced:
+) -> Traced:
     copied, split = copy.deepcopy(network), case.split
     rounds = min(ROUNDS, steps)
     each = -(-steps // rounds)
@@ -249,10 +249,10 @@ def _trace(
     except Failure as error:
         raise NotApplicable(f"Fine-tuning diverged: {error}") from None
     ends = [torch.stack([column[0], column[-1]], 1) for column in columns]
-    return _Traced(tuple(points), *ends)
+    return Traced(tuple(points), *ends)
 
 
-def _excess(control: Control, traces: Sequence[_Traced], level: float) -> tuple[float, Interval]:
+def excess_of(control: Control, traces: Sequence[Traced], level: float) -> tuple[float, Interval]:
     """By how many points the forgotten samples are above what is expected, and its interval."""
     ours = traces[0]
     if control == "Retrain":

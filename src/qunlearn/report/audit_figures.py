@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
 from qunlearn.audit import Finding
 from qunlearn.audit.differ import DifferAudit
-from qunlearn.audit.relearn import RelearnAudit
+from qunlearn.audit.relearn import RelearnAudit, Relearned
 from qunlearn.report.drawing import FORGET, INK, KNOWN, SOFT, Drawn, draw
+
+LEAST_RANGE, MARGIN = 30.0, 2.0
+"""Points that an axis of confidences shows at least, and beyond the curves."""
 
 
 @singledispatch
@@ -36,6 +40,7 @@ def relearn_picture(finding: RelearnAudit) -> Drawn | None:
             axes.set_title(f"{curve.shown} per class shown", fontsize=8.5, color=INK)
             axes.set_xlabel("steps of fine-tuning")
             axes.grid(axis="y")
+        panels[0].set_ylim(*_range(curves))
         panels[0].set_ylabel("confidence in the true label, %")
         panels[0].legend(fontsize=7, loc="best")
 
@@ -47,6 +52,14 @@ def relearn_picture(finding: RelearnAudit) -> Drawn | None:
     alt = f"Mean confidence on the forgotten samples against steps of fine-tuning: {ends}."
     size = (2.4 * len(curves) + 0.6, 2.3)
     return draw("audit-relearn", "Relearning", alt, size, paint)
+
+
+def _range(curves: Sequence[Relearned]) -> tuple[float, float]:
+    """The ends of the axis, so far apart that differences by chance look small."""
+    points = [point for curve in curves for point in (*curve.points, *curve.retrain)]
+    values = [value for p in points for value in (p.confidence, p.unseen_confidence)]
+    low, high = min(values) - MARGIN, max(values) + MARGIN
+    return min(low, max(high - LEAST_RANGE, -MARGIN)), high
 
 
 @picture.register

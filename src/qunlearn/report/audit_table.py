@@ -25,8 +25,8 @@ NO_SUM = (
 
 
 def audits_table(rows: Sequence[AuditRow]) -> TextTable:
-    """One line for each audit: what it needs, its result, the interval and the verdict."""
-    head = ["attack", "needs", "result", "interval", "Retrain", "verdict", "why", "time"]
+    """One line for each audit: the verdict first, since a page may cut off what is on the right."""
+    head = ["attack", "verdict", "why", "result", "interval", "Retrain", "needs", "time"]
     return TextTable(head, [_line(row) for row in rows])
 
 
@@ -36,7 +36,7 @@ def _line(row: AuditRow) -> list[str]:
     cells = ["", ""] if first is None else [interval_words(first), retrain_words(first)]
     share = "" if row.share is None else f" ({row.share:.0f} % of Retrain)"
     took = f"{row.seconds:.1f} s{share}" if row.seconds else ""
-    return [row.attack, ", ".join(row.needs), result, *cells, row.verdict, row.reason, took]
+    return [row.attack, row.verdict, row.reason, result, *cells, ", ".join(row.needs), took]
 
 
 @details.register
@@ -90,7 +90,8 @@ def differ_details(finding: DifferAudit) -> Details:
     rates = ["TPR at 1 %", "at 0.1 %"]
     head = ["score", "against", "AUC", "interval", *rates]
     head += ["Retrain's AUC", "difference", *(f"Retrain's {rate}" for rate in rates)] * compared
-    tables = [TextTable(head, [_separation(each) for each in finding.separations])]
+    title = "How well each score separates forgotten samples from others"
+    tables = [TextTable(head, [_separation(each) for each in finding.separations], title)]
     if finding.changed is not None:
         tables.append(codes_table(finding.changed))
     return Details(differ_words(finding), tables)
@@ -147,4 +148,5 @@ def copies_details(finding: CopiesAudit) -> Details:
         [pair.forgotten, pair.retained, pair.by, f"{pair.distance:.3g}"] for pair in finding.copies
     ]
     head = ["forgotten", "retained", "by", "distance"]
-    return Details(words, [TextTable(head, rows)] if rows else [])
+    title = "Samples that are alike"
+    return Details(words, [TextTable(head, rows, title)] if rows else [])

@@ -108,7 +108,8 @@ def bits_details(finding: BitsAudit) -> Details:
 def codes_table(changed: ChangedCodes) -> TextTable:
     """The share of integer codes that forgetting changed, layer by layer."""
     rows = [[name or "(whole model)", f"{share:.2f} %"] for name, share in changed.layers.items()]
-    return TextTable(["layer", "codes changed"], [*rows, ["all", f"{changed.all:.2f} %"]])
+    rows.append(["all", f"{changed.all:.2f} %"])
+    return TextTable(["layer", "codes changed"], rows, "Integer codes that forgetting changed")
 
 
 @dataclass(frozen=True)
