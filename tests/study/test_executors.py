@@ -18,9 +18,9 @@ from qunlearn.runs.request import ForgetConfig
 from qunlearn.store.lock import locked
 from qunlearn.store.parcel import pack_run, unpack, unpack_run
 from qunlearn.store.run import Run
-from qunlearn.study.cells import Cell
-from qunlearn.study.executors import needs, node, ray_cluster, slurm
-from qunlearn.study.executors.base import Finished, Lost, Started
+from qunlearn.study.cells import Cell, failure_of
+from qunlearn.study.executors import local, needs, node, ray_cluster, slurm
+from qunlearn.study.executors.base import HERE, Finished, Lost, Started
 from qunlearn.study.executors.config import ExecutorConfig
 from qunlearn.study.executors.needs import needs_of, packed, place_on_record
 from qunlearn.study.executors.node import Order, answer, make_in_place, node_versions
@@ -209,6 +209,48 @@ def test_a_cell_that_another_process_makes_is_waited_for(cell_run, tmp_path, mon
     make_in_place(Waiting())
     other.join()
     assert begun == [1]
+
+
+class Noted:
+    """A cell that only notes that it was made."""
+
+    config = None
+
+    def __init__(self, path, made):
+        self.path, self.made, self.done = path, made, False
+        path.mkdir()
+
+    def make(self):
+        self.made.append(self.path.name)
+
+
+def test_a_cell_that_another_machine_makes_comes_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "POLL", 0.01)
+    made = []
+    cells = [Noted(tmp_path / name, made) for name in "abc"]
+    executor = local.InProcess()
+    executor.submit(cells)
+    with locked(tmp_path / "a"):  # by the machine that began the study
+        for _ in range(4):
+            list(executor.events())
+        assert made == ["b", "c"]
+    (finished,) = [event for event in executor.events() if isinstance(event, Finished)]
+    assert finished.cell is cells[0]
+
+
+def test_a_cell_that_has_just_been_finished_elsewhere_is_not_made_again(cell_run, run_folder):
+    here = cell(run_folder, cell_run.parent)
+    before = (cell_run / "run.json").stat().st_mtime_ns
+    here.make()
+    assert (cell_run / "run.json").stat().st_mtime_ns == before
+
+
+def test_a_failure_names_the_node(run_folder, tmp_path):
+    here = cell(run_folder, tmp_path)
+    there = failure_of(Finished(here, "node-3", Failure("The data is not there.")))
+    assert str(there) == "seed 0 on node-3: The data is not there."
+    assert str(failure_of(Finished(here, HERE, Failure("nan")))) == "seed 0: nan"
+    assert failure_of(Finished(here, "node-3")) is None
 
 
 @pytest.mark.parametrize(
