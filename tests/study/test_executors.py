@@ -91,6 +91,18 @@ def test_a_cluster_that_does_not_answer_is_waited_for_no_longer_than_is_said(mon
     ended.set()
 
 
+def test_all_that_ray_says_of_a_cluster_it_cannot_use_is_said():
+    def init(**how):
+        raise RuntimeError("Version mismatch: The cluster has:\n    Ray: 2.52\nThis has:\n  2.60\n")
+
+    with pytest.raises(UserError) as raised:
+        ray_cluster.connect(SimpleNamespace(init=init), "auto")
+    assert str(raised.value) == (
+        "Ray cannot be reached at 'auto': Version mismatch: The cluster has: Ray: 2.52 This has: "
+        "2.60"
+    )
+
+
 def test_a_file_does_not_decide_who_is_connected_to(run_folder, tmp_path, qunlearn):
     file = tmp_path / "compare.toml"
     for line, flag in (('address = "evil:6379"', "--address evil:6379"), ('executor="ray"', "ray")):

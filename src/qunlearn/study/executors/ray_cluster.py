@@ -62,10 +62,11 @@ def connect(ray: Any, address: str) -> None:
     if thread.is_alive():
         raise none
     if problems:
-        first = str(problems[0]).splitlines()[0] if str(problems[0]) else repr(problems[0])
         if isinstance(problems[0], ConnectionError):
             raise none
-        raise UserError(f"Ray cannot be reached at {address!r}: {first}") from None
+        # In one line: Ray names the two versions, or the missing token, on further lines.
+        why = " ".join(str(problems[0]).split()) or type(problems[0]).__name__
+        raise UserError(f"Ray cannot be reached at {address!r}: {why}") from None
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
