@@ -161,9 +161,11 @@ def test_a_driver_that_is_killed_resumes_from_finished_cells(run_folder, cluster
     out = tmp_path / "table"
     words = command(run_folder, out, "--executor", "ray", "--address", cluster.address)
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
-    reached(process, lambda: len(list(out.glob("cells/*/*/run.json"))) >= 5)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    try:
+        reached(process, lambda: len(list(out.glob("cells/*/*/run.json"))) >= 5)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     done = {path: path.stat().st_mtime_ns for path in out.glob("cells/*/*/run.json")}
     assert len(done) < 12
     finished = subprocess.run(words, capture_output=True, text=True)

@@ -6,12 +6,14 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from conftest import made_once
 from quick_study import config
+from rich.console import Console
 
 from qunlearn.errors import Failure, UserError
 from qunlearn.runs.request import ForgetConfig
@@ -311,10 +313,18 @@ def test_what_is_shown_of_a_study():
     counts.add(Lost(cells[1], "node-3", "its node died"))
     counts.add(Finished(cells[2], "node-3", Failure("nan")))
     assert counts.line.startswith(
-        "comparing: 4 of 12 cells, 1 failed, 1 times a node or worker died, expected to end at 1970"
+        "comparing: 4 of 12 cells, 1 failed, restarted after a node or worker died: 1, "
+        "expected to end at 1970"
     )
     assert "oeu seed1" not in counts.line
-    assert counts.table().row_count == 3
+    screen = Console(width=120, file=StringIO())
+    screen.print(counts.table())
+    shown = screen.file.getvalue().splitlines()
+    assert shown[0].startswith("comparing: 4 of 12 cells, 1 failed, restarted after a node")
+    assert shown[1].split() == ["running", "on", "for"]
+    assert [line.split()[:3] for line in shown[2:]] == [
+        ["oeu", f"seed{n}", "node-3"] for n in (3, 4, 5)
+    ]
     steady = Counts("comparing", 12, 2, clock=lambda: 0.0)
     steady.add(Finished(cells[0], "node-3"))
     steady.clock = lambda: 60.0  # one cell in a minute, nine to go
