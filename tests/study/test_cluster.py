@@ -29,6 +29,9 @@ SETTINGS = {**QUICK["settings"], "rl.epochs": 1, "ft.epochs": 20}
 TWELVE = {"methods": "ft,ga,rl", "seeds": 3, "settings": SETTINGS}
 """Twelve cells: three seeds of Retrain and of three methods; those of ft take a second or two."""
 
+SECONDS = 1800
+"""After which a test gives up: far more than it takes, for machines that do much else."""
+
 MEMORY = 80 << 20
 NICENESS = "RAY_worker_niceness"
 
@@ -79,7 +82,7 @@ def test_a_node_that_dies_midway_changes_nothing(run_folder, cluster, here, tmp_
     out = tmp_path / "table"
 
     def kill():
-        deadline = time.monotonic() + 400
+        deadline = time.monotonic() + SECONDS
         while len(list(out.glob("cells/ft/*/.lock"))) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)  # until each of the two nodes makes a cell
         cluster.remove_node(second, allow_graceful=False)
@@ -177,7 +180,7 @@ def test_a_driver_that_is_killed_resumes_from_finished_cells(run_folder, cluster
 
 
 def reached(process, enough):
-    deadline = time.monotonic() + 400
+    deadline = time.monotonic() + SECONDS
     while not enough():
         assert process.poll() is None
         assert time.monotonic() < deadline
@@ -190,7 +193,7 @@ def test_a_job_that_is_killed_is_submitted_again(run_folder, here, tmp_path, cap
     killed = []
 
     def kill():
-        deadline = time.monotonic() + 400
+        deadline = time.monotonic() + SECONDS
         while not killed and time.monotonic() < deadline:
             for job in jobs_below(out / "jobs"):
                 os.kill(job, signal.SIGKILL)
