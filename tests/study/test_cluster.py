@@ -209,7 +209,7 @@ def test_a_job_that_is_killed_is_submitted_again(run_folder, here, tmp_path, cap
     assert killed
     assert digests(out) == weights
     assert untimed(table) == untimed(expected)
-    assert "ended (finished); it is made again" in capfd.readouterr().err
+    assert "ended without a result (state finished); it is made again" in capfd.readouterr().err
     assert not (out / "jobs").exists()  # nor a pickle of a job
 
 
