@@ -3,7 +3,7 @@
     python benchmarks/executors.py [--cells 100] [--seconds 2] [--workers 4]
 
 A cell sleeps, so that nothing but the executors' own work differs. Wall time from the first cell
-submitted to the last one finished, by turns; connecting to Ray and starting the first process of
+submitted to the last one finished, once each; connecting to Ray and starting the first process of
 each are timed apart, as startup. Written to `benchmarks/results/executors.json`.
 """
 

@@ -29,6 +29,9 @@ SETTINGS = {**QUICK["settings"], "rl.epochs": 1, "ft.epochs": 20}
 TWELVE = {"methods": "ft,ga,rl", "seeds": 3, "settings": SETTINGS}
 """Twelve cells: three seeds of Retrain and of three methods; those of ft take a second or two."""
 
+SECONDS = 1800
+"""After which a test gives up: far more than it takes, for machines that do much else."""
+
 MEMORY = 80 << 20
 NICENESS = "RAY_worker_niceness"
 
@@ -79,7 +82,7 @@ def test_a_node_that_dies_midway_changes_nothing(run_folder, cluster, here, tmp_
     out = tmp_path / "table"
 
     def kill():
-        deadline = time.monotonic() + 400
+        deadline = time.monotonic() + SECONDS
         while len(list(out.glob("cells/ft/*/.lock"))) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)  # until each of the two nodes makes a cell
         cluster.remove_node(second, allow_graceful=False)
@@ -161,9 +164,11 @@ def test_a_driver_that_is_killed_resumes_from_finished_cells(run_folder, cluster
     out = tmp_path / "table"
     words = command(run_folder, out, "--executor", "ray", "--address", cluster.address)
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
-    reached(process, lambda: len(list(out.glob("cells/*/*/run.json"))) >= 5)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    try:
+        reached(process, lambda: len(list(out.glob("cells/*/*/run.json"))) >= 5)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     done = {path: path.stat().st_mtime_ns for path in out.glob("cells/*/*/run.json")}
     assert len(done) < 12
     finished = subprocess.run(words, capture_output=True, text=True)
@@ -175,7 +180,7 @@ def test_a_driver_that_is_killed_resumes_from_finished_cells(run_folder, cluster
 
 
 def reached(process, enough):
-    deadline = time.monotonic() + 400
+    deadline = time.monotonic() + SECONDS
     while not enough():
         assert process.poll() is None
         assert time.monotonic() < deadline
@@ -188,7 +193,7 @@ def test_a_job_that_is_killed_is_submitted_again(run_folder, here, tmp_path, cap
     killed = []
 
     def kill():
-        deadline = time.monotonic() + 400
+        deadline = time.monotonic() + SECONDS
         while not killed and time.monotonic() < deadline:
             for job in jobs_below(out / "jobs"):
                 os.kill(job, signal.SIGKILL)
@@ -204,7 +209,7 @@ def test_a_job_that_is_killed_is_submitted_again(run_folder, here, tmp_path, cap
     assert killed
     assert digests(out) == weights
     assert untimed(table) == untimed(expected)
-    assert "ended (finished); it is made again" in capfd.readouterr().err
+    assert "ended without a result (state finished); it is made again" in capfd.readouterr().err
     assert not (out / "jobs").exists()  # nor a pickle of a job
 
 

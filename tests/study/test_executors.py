@@ -6,21 +6,23 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from conftest import made_once
 from quick_study import config
+from rich.console import Console
 
 from qunlearn.errors import Failure, UserError
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.store.lock import locked
 from qunlearn.store.parcel import pack_run, unpack, unpack_run
 from qunlearn.store.run import Run
-from qunlearn.study.cells import Cell
-from qunlearn.study.executors import needs, node, ray_cluster, slurm
-from qunlearn.study.executors.base import Finished, Lost, Started
+from qunlearn.study.cells import Cell, failure_of
+from qunlearn.study.executors import local, needs, node, ray_cluster, slurm
+from qunlearn.study.executors.base import HERE, Finished, Lost, Started
 from qunlearn.study.executors.config import ExecutorConfig
 from qunlearn.study.executors.needs import needs_of, packed, place_on_record
 from qunlearn.study.executors.node import Order, answer, make_in_place, node_versions
@@ -85,10 +87,22 @@ def test_a_cluster_that_does_not_answer_is_waited_for_no_longer_than_is_said(mon
     ended = threading.Event()
     silent = SimpleNamespace(init=lambda **how: ended.wait(30))
     started = time.monotonic()
-    with pytest.raises(UserError, match=r"No Ray cluster answers at 'auto' within 0\.2 s"):
+    with pytest.raises(UserError, match=r"at 'auto' within 0\.2 s; .* asks for a token"):
         ray_cluster.connect(silent, "auto")
     assert time.monotonic() - started < 5
     ended.set()
+
+
+def test_all_that_ray_says_of_a_cluster_it_cannot_use_is_said():
+    def init(**how):
+        raise RuntimeError("Version mismatch: The cluster has:\n    Ray: 2.52\nThis has:\n  2.60\n")
+
+    with pytest.raises(UserError) as raised:
+        ray_cluster.connect(SimpleNamespace(init=init), "auto")
+    assert str(raised.value) == (
+        "Ray cannot be reached at 'auto': Version mismatch: The cluster has: Ray: 2.52 This has: "
+        "2.60"
+    )
 
 
 def test_a_file_does_not_decide_who_is_connected_to(run_folder, tmp_path, qunlearn):
@@ -211,6 +225,48 @@ def test_a_cell_that_another_process_makes_is_waited_for(cell_run, tmp_path, mon
     assert begun == [1]
 
 
+class Noted:
+    """A cell that only notes that it was made."""
+
+    config = None
+
+    def __init__(self, path, made):
+        self.path, self.made, self.done = path, made, False
+        path.mkdir()
+
+    def make(self):
+        self.made.append(self.path.name)
+
+
+def test_a_cell_that_another_machine_makes_comes_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "POLL", 0.01)
+    made = []
+    cells = [Noted(tmp_path / name, made) for name in "abc"]
+    executor = local.InProcess()
+    executor.submit(cells)
+    with locked(tmp_path / "a"):  # by the machine that began the study
+        for _ in range(4):
+            list(executor.events())
+        assert made == ["b", "c"]
+    (finished,) = [event for event in executor.events() if isinstance(event, Finished)]
+    assert finished.cell is cells[0]
+
+
+def test_a_cell_that_has_just_been_finished_elsewhere_is_not_made_again(cell_run, run_folder):
+    here = cell(run_folder, cell_run.parent)
+    before = (cell_run / "run.json").stat().st_mtime_ns
+    here.make()
+    assert (cell_run / "run.json").stat().st_mtime_ns == before
+
+
+def test_a_failure_names_the_node(run_folder, tmp_path):
+    here = cell(run_folder, tmp_path)
+    there = failure_of(Finished(here, "node-3", Failure("The data is not there.")))
+    assert str(there) == "seed 0 on node-3: The data is not there."
+    assert str(failure_of(Finished(here, HERE, Failure("nan")))) == "seed 0: nan"
+    assert failure_of(Finished(here, "node-3")) is None
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
@@ -257,10 +313,18 @@ def test_what_is_shown_of_a_study():
     counts.add(Lost(cells[1], "node-3", "its node died"))
     counts.add(Finished(cells[2], "node-3", Failure("nan")))
     assert counts.line.startswith(
-        "comparing: 4 of 12 cells, 1 failed, 1 times a node or worker died, expected to end at 1970"
+        "comparing: 4 of 12 cells, 1 failed, restarted after a node or worker died: 1, "
+        "expected to end at 1970"
     )
     assert "oeu seed1" not in counts.line
-    assert counts.table().row_count == 3
+    screen = Console(width=120, file=StringIO())
+    screen.print(counts.table())
+    shown = screen.file.getvalue().splitlines()
+    assert shown[0].startswith("comparing: 4 of 12 cells, 1 failed, restarted after a node")
+    assert shown[1].split() == ["running", "on", "for"]
+    assert [line.split()[:3] for line in shown[2:]] == [
+        ["oeu", f"seed{n}", "node-3"] for n in (3, 4, 5)
+    ]
     steady = Counts("comparing", 12, 2, clock=lambda: 0.0)
     steady.add(Finished(cells[0], "node-3"))
     steady.clock = lambda: 60.0  # one cell in a minute, nine to go

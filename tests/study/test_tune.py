@@ -156,7 +156,7 @@ def test_early_trials_are_spread_over_the_range(dimensions):
 
 def test_without_optuna_the_remedy_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(UserError, match="pip install optuna"):
+    with pytest.raises(UserError, match=r"pip install 'qunlearn\[tune\]'"):
         tune.need_optuna()
 
 

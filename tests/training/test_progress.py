@@ -49,6 +49,14 @@ def test_a_line_a_minute_says_how_far_and_when_it_will_end(clock, capsys):
     assert end.timestamp() == 1_700_000_000 + 1000 + 900
 
 
+def test_of_what_is_done_no_end_is_expected(clock, capsys):
+    with progress.Progress("retraining", 2) as shown:
+        for _ in range(2):
+            clock.now += 40
+            shown.advance()
+    assert lines(capsys) == ["retraining: 2 of 2"]
+
+
 def test_short_work_prints_nothing_however_often(clock, capsys):
     for _ in range(3):
         with progress.Progress("measuring", 59) as shown:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from qunlearn.errors import Failure, UserError
 from qunlearn.store.checksums import parse_checksums
-from qunlearn.store.files import UNDER_WAY, read, reading, write_bytes, writing
+from qunlearn.store.files import UNDER_WAY, reading, write_bytes, writing
 from qunlearn.store.layout import CHECKSUMS, INFO, KEY, PARTS
 from qunlearn.store.place import opened
 from qunlearn.store.run import Run
@@ -142,11 +142,6 @@ def delete_private(folder: Path) -> None:
     with suppress(OSError):
         if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
             shutil.rmtree(folder)  # follows no links
-
-
-def read_small(path: Path) -> str | None:
-    """A short text that another process may have written; None if it is not there."""
-    return str(read(path, str, "TOML")) if path.is_file() else None
 
 
 def _sha256(content: bytes) -> str:

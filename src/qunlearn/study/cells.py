@@ -23,7 +23,7 @@ from qunlearn.store.place import check_reached
 from qunlearn.store.run import Run
 from qunlearn.store.start import AnotherRun
 from qunlearn.study.config import CELLS, TRIALS, CompareConfig, Settings, folder_name, variant
-from qunlearn.study.executors.base import Executor, Finished
+from qunlearn.study.executors.base import HERE, Executor, Finished
 from qunlearn.study.progress import StudyProgress
 from qunlearn.study.table import CellResult
 
@@ -68,6 +68,8 @@ class Cell:
         if self.config.threads:
             torch.set_num_threads(self.config.threads)
         if Run.is_complete(self.path):
+            if Run(self.path).has_predictions:  # another process has just finished it
+                return
             Run.discard(self.path, finished=True)
         try:
             forget_run(self.config, self.path, resume=True)
@@ -188,8 +190,9 @@ def make_cells(
 
 
 def failure_of(event: Finished) -> Failure | None:
-    """Why a cell failed, with its seed."""
-    return Failure(f"seed {event.cell.seed}: {event.failure}") if event.failure else None
+    """Why a cell failed, with its seed and the node."""
+    where = "" if event.where == HERE else f" on {event.where}"
+    return Failure(f"seed {event.cell.seed}{where}: {event.failure}") if event.failure else None
 
 
 def result_of(run: Run, seed: int) -> CellResult:

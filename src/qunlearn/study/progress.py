@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from qunlearn.characters import plain
 from qunlearn.dates import utc
@@ -70,7 +72,7 @@ class Counts:
         """Cells done, and when the last is expected."""
         text = f"{self.title}: {self.done:,} of {self.total:,} cells"
         text += f", {self.failed:,} failed" if self.failed else ""
-        text += f", {self.lost:,} times a node or worker died" if self.lost else ""
+        text += f", restarted after a node or worker died: {self.lost:,}" if self.lost else ""
         end = self.expected_end
         return text + (f", expected to end at {utc(end)}" if end is not None else "")
 
@@ -82,9 +84,9 @@ class Counts:
         shown = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
         return self.summary + (f"; running: {shown}" if names else "")
 
-    def table(self) -> Table:
-        """The live table: a row for each cell that is running."""
-        table = Table(title=plain(self.summary), title_justify="left", pad_edge=False, box=None)
+    def table(self) -> Group:
+        """The summary, and below it the live table: a row for each cell that is running."""
+        table = Table(pad_edge=False, box=None)
         for head in ("running", "on", "for"):
             table.add_column(head, justify="left")
         now = self.clock()
@@ -92,7 +94,7 @@ class Counts:
             table.add_row(plain(name), plain(where), f"{now - since:.0f} s")
         if len(self.running) > MOST_ROWS:
             table.add_row(f"and {len(self.running) - MOST_ROWS:,} more", "", "")
-        return table
+        return Group(Text(plain(self.summary)), table)  # a table's title is as narrow as the table
 
 
 class StudyProgress:

@@ -239,7 +239,7 @@ def need_optuna() -> Any:
         import optuna
     except ImportError:
         raise UserError(
-            "--tune needs optuna, which is not installed; run: pip install optuna."
+            "--tune needs optuna, which is not installed; run: pip install 'qunlearn[tune]'."
         ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

@@ -63,7 +63,7 @@ class Lines:
             return
         Lines._printed = now
         line = f"{self._title}: {done:,}" + (f" of {total:,}" if total else "")
-        if total and done > first_done:
+        if total and first_done < done < total:
             remaining = (now - first_time) * (total - done) / (done - first_done)
             line += f", expected to end at {utc(time.time() + remaining)}"
         print(line, file=sys.stderr, flush=True)

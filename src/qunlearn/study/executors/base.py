@@ -20,6 +20,10 @@ POLL = 1.0
 """Seconds after which `events` returns even if nothing happened."""
 
 
+HERE = "this machine"
+"""Where cells are made that no cluster makes."""
+
+
 @dataclass(frozen=True)
 class Started:
     """A cell is being made."""

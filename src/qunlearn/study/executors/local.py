@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
+import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qunlearn.study.executors.base import POLL, Event, Executor, Finished, Started
+from qunlearn.store.lock import is_locked
+from qunlearn.study.executors.base import HERE, POLL, Event, Executor, Finished, Started
 from qunlearn.study.executors.config import ExecutorConfig
 from qunlearn.study.executors.node import make_in_place
 from qunlearn.study.workers import Pool, tried
 
 if TYPE_CHECKING:
     from qunlearn.study.cells import Cell
-
-HERE = "this machine"
 
 
 def local(config: ExecutorConfig, home: Path) -> Executor:
@@ -29,7 +30,7 @@ class InProcess:
     apart = False
 
     def __init__(self) -> None:
-        self._waiting: deque[Cell] = deque()
+        self._waiting: list[Cell] = []
 
     def submit(self, cells: Sequence[Cell]) -> None:
         """Put cells into the queue."""
@@ -37,10 +38,11 @@ class InProcess:
 
     def events(self) -> Iterator[Event]:
         """Make the next cell."""
-        if self._waiting:
-            cell = self._waiting.popleft()
-            yield Started(cell, HERE)
-            yield Finished(cell, HERE, tried(_make, cell))
+        if cells := take_free(self._waiting, 1):
+            yield Started(cells[0], HERE)
+            yield Finished(cells[0], HERE, tried(_make, cells[0]))
+        else:
+            time.sleep(POLL)
 
     def close(self, interrupted: bool) -> None:
         """Nothing is left behind."""
@@ -54,24 +56,21 @@ class LocalPool:
     def __init__(self, workers: int):
         self._workers = workers
         self._pool: Pool[Cell, None] | None = None
-        self._shown: set[Path] = set()
+        self._waiting: list[Cell] = []
 
     def submit(self, cells: Sequence[Cell]) -> None:
-        """Hand cells to the pool."""
-        if self._pool is None:
-            self._pool = Pool(_make, self._workers)
-        self._pool.submit(cells)
+        """Put cells into the queue."""
+        self._waiting += cells
 
     def events(self) -> Iterator[Event]:
         """Which cells a process has taken, and which are done."""
         if self._pool is None:
-            return
-        # A pool marks one job more as running than it has processes.
-        running = [cell for future, cell in self._pool.pending.items() if future.running()]
-        for cell in running[: self._pool.workers]:
-            if cell.path not in self._shown:
-                self._shown.add(cell.path)
-                yield Started(cell, HERE)
+            self._pool = Pool(_make, self._workers)
+        taken = take_free(self._waiting, self._pool.workers - len(self._pool.pending))
+        self._pool.submit(taken)
+        yield from (Started(cell, HERE) for cell in taken)
+        if not self._pool.pending:
+            time.sleep(POLL)
         for cell, outcome in self._pool.finished(POLL):
             yield Finished(cell, HERE, outcome)
 
@@ -82,5 +81,16 @@ class LocalPool:
             self._pool.__exit__(type(error) if error else None, error, None)
 
 
+def take_free(waiting: list[Cell], most: int) -> list[Cell]:
+    """Take the first cells that no other process is making, such as one of a machine that joined.
+
+    The others stay: once their processes are done, so are they.
+    """
+    free = list(islice((cell for cell in waiting if not is_locked(cell.path)), most))
+    for cell in free:
+        waiting.remove(cell)
+    return free
+
+
 def _make(cell: Cell) -> None:
-    make_in_place(cell)
+    make_in_place(cell, patience=math.inf)

@@ -200,9 +200,9 @@ def _found(
     return _MISSING
 
 
-def make_in_place(cell: Cell) -> None:
+def make_in_place(cell: Cell, patience: float = PATIENCE) -> None:
     """Make a cell in its own folder, once no other process writes there."""
-    _patiently(lambda: None if cell.done else cell.make())
+    _patiently(lambda: None if cell.done else cell.make(), patience)
 
 
 def _make_with(order: Order, places: Mapping[str, Path | None], path: Path) -> None:
@@ -235,9 +235,9 @@ def _make_with(order: Order, places: Mapping[str, Path | None], path: Path) -> N
     _patiently(make)
 
 
-def _patiently(make: Callable[[], None]) -> None:
+def _patiently(make: Callable[[], None], patience: float = PATIENCE) -> None:
     """Make a cell; while another process writes to its folder, wait for it."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + patience
     while True:
         try:
             return make()

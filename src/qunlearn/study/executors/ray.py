@@ -195,7 +195,7 @@ class RayExecutor:
             self._waiting.insert(0, cell)
             yield Lost(cell, where, why)
         else:
-            yield Finished(cell, where, Failure(f"{why}, {count} times; the last on {where}"))
+            yield Finished(cell, where, Failure(f"{why}, {count} times"))
 
     def _send(self, result: Answer, config: ForgetConfig) -> None:
         """Put what a node lacks into the object store, once; each node fetches it once."""

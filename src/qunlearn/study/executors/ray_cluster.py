@@ -35,10 +35,8 @@ def need_ray() -> Any:
 def connect(ray: Any, address: str) -> None:
     """Connect to the cluster at an address within `CONNECT` seconds, or say that there is none."""
     until = time.monotonic() + CONNECT
-    none = UserError(
-        f"No Ray cluster answers at {address!r} within {CONNECT:g} s; check --address, and start "
-        "one with `ray start --head`."
-    )
+    silence = f"No Ray cluster answers at {address!r} within {CONNECT:g} s; check --address, and "
+    none = UserError(f"{silence}start one with `ray start --head`.")
     if address != "auto":
         host_name, port = _host_and_port(address)
         try:
@@ -59,13 +57,17 @@ def connect(ray: Any, address: str) -> None:
     with chdir("/"):
         thread.start()
         thread.join(max(0.1, until - time.monotonic()))
-    if thread.is_alive():
-        raise none
+    if thread.is_alive():  # Ray goes on trying when a token is wrong, too
+        raise UserError(
+            f"{silence}if the cluster asks for a token, that this machine has the same one and "
+            "RAY_AUTH_MODE=token."
+        )
     if problems:
-        first = str(problems[0]).splitlines()[0] if str(problems[0]) else repr(problems[0])
         if isinstance(problems[0], ConnectionError):
             raise none
-        raise UserError(f"Ray cannot be reached at {address!r}: {first}") from None
+        # In one line: Ray names the two versions, or the missing token, on further lines.
+        why = " ".join(str(problems[0]).split()) or type(problems[0]).__name__
+        raise UserError(f"Ray cannot be reached at {address!r}: {why}") from None
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

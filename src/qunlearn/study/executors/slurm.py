@@ -223,7 +223,8 @@ class SlurmExecutor:
         self._shown.discard(cell.path)
         if count < ATTEMPTS:
             self._waiting.insert(0, cell)
-            return Lost(cell, where, f"its job {job.job_id} ended ({job.state.lower()})")
+            why = f"its job {job.job_id} ended without a result (state {job.state.lower()})"
+            return Lost(cell, where, why)
         self._failed = True
         log = f"{self.folder}/{job.job_id}_0_log.err"
         why = f"its job ended {count} times without a result; the last one's log is {log!r}"
