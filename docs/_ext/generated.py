@@ -4,6 +4,8 @@ A page holds a line `<!-- generated: NAME -->`; a function below makes the text 
 that commands, settings and constants on the site are those of the code.
 """
 
+from __future__ import annotations
+
 import inspect
 import os
 import re
@@ -13,11 +15,13 @@ from contextlib import redirect_stdout
 from dataclasses import fields
 from io import StringIO
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer.main
 from pydantic import BaseModel
-from sphinx.application import Sphinx
+
+if TYPE_CHECKING:  # tests read this without the extra `docs`
+    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,11 +4,15 @@ Pages are read on the site and in the repository. `../../CHANGELOG.md` is right 
 in the site the same text is the page `project/changelog`. Links are rewritten as pages are read.
 """
 
+from __future__ import annotations
+
 import re
 from os.path import normpath, relpath
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sphinx.application import Sphinx
+if TYPE_CHECKING:  # tests read this without the extra `docs`
+    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
 
