@@ -163,8 +163,10 @@ def forget(
         >>> print(result.verdict)  # doctest: +ELLIPSIS
         Inconclusive: ...
     """
-    found = run_method(model, split, method, fresh=fresh, on_epoch=on_epoch, **settings)
-    return Result(**vars(found), method=method, split=split, original=copy.deepcopy(model).eval())
+    forgotten = run_method(model, split, method, fresh=fresh, on_epoch=on_epoch, **settings)
+    return Result(
+        **vars(forgotten), method=method, split=split, original=copy.deepcopy(model).eval()
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -76,10 +76,16 @@ def demo(out: Path, seed: int = 0, samples: int = SAMPLES, epochs: int = EPOCHS)
     data = noisy_digits(out, samples)
     training = {**TRAINING, "dataset": str(data), "epochs": epochs, "seed": seed}
     original = train_run(TrainConfig.parse(training), out / "original")
-    asked = {"run": original.path, "random": SHARE, "forget_seed": seed, "seed": seed, "threads": 1}
-    run = forget_run(ForgetConfig.parse(asked), out / "forgotten")
+    settings = {
+        "run": original.path,
+        "random": SHARE,
+        "forget_seed": seed,
+        "seed": seed,
+        "threads": 1,
+    }
+    run = forget_run(ForgetConfig.parse(settings), out / "forgotten")
     # Nobody would retrain; it is here to show what the network should be like.
-    retrained = {**asked, "method": "retrain", "skip_probe": True}
+    retrained = {**settings, "method": "retrain", "skip_probe": True}
     retrain = forget_run(ForgetConfig.parse(retrained), out / "retrained")
     metrics = metrics_of(run)
     compared = measured_again(metrics, evaluate_run(run.path, reference=retrain.path))

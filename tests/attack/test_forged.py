@@ -8,28 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, flags, made_once
+from conftest import SMALL, flags
 from sealed import seal
 
 from qunlearn.children import at_a_time
-from qunlearn.runs.forget import forget_run
-from qunlearn.runs.request import ForgetConfig
 from qunlearn.study import workers
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module")
-def forgotten(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has forgotten, not to be changed."""
-    asked = {"run": run_folder, "random": 0.1, "method": "ft", "threads": 1}
-    asked |= {"settings": {"epochs": 1}}
-    base = made_once(
-        tmp_path_factory,
-        "forged",
-        lambda base: forget_run(ForgetConfig.parse(asked), base / "run"),
-    )
-    return base / "run"
 
 
 METRICS: Sequence[object] = (

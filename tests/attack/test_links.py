@@ -14,8 +14,6 @@ from surroundings import digest, folders_there
 
 from qunlearn.errors import UserError
 from qunlearn.runs.config import TrainConfig
-from qunlearn.runs.forget import forget_run
-from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import train_run
 from qunlearn.store.cache import memory_mapped
 from qunlearn.store.layout import CHECKPOINT, PARTS
@@ -30,19 +28,6 @@ Command = Callable[..., tuple[int, str, str]]
 SETTINGS = {"retrain.epochs": 1, "ft.epochs": 1}
 QUICK = {**SMALL, "model": "cnn", "subset": 60, "epochs": 1, "batch_size": 30}
 RESUME = ("--resume", "--out")
-
-
-@pytest.fixture(scope="module")
-def forgotten(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has forgotten, not to be changed."""
-    asked = {"run": run_folder, "random": 0.1, "method": "ft", "threads": 1}
-    asked |= {"settings": {"epochs": 1}}
-    base = made_once(
-        tmp_path_factory,
-        "forgotten",
-        lambda base: forget_run(ForgetConfig.parse(asked), base / "run"),
-    )
-    return base / "run"
 
 
 @pytest.fixture(scope="module")

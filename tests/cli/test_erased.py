@@ -186,7 +186,7 @@ def test_what_is_left_to_say(qunlearn, files, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "ga" / "metrics.json").read_text()) == metrics
     code, _, err = qunlearn("report", "ga")
     assert code == 0, err
-    assert "classes that were to go" not in (tmp_path / "ga" / "report.html").read_text()
+    assert "classes that were to be forgotten" not in (tmp_path / "ga" / "report.html").read_text()
 
 
 def test_what_is_gone_is_judged_by_what_was_asked(digits):

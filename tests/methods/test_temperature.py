@@ -12,7 +12,7 @@ from torch import nn
 
 from qunlearn.data import Split
 from qunlearn.methods import forget
-from qunlearn.methods.calibration import LEARNING, Estimate
+from qunlearn.methods.calibration import LEARNING, TargetEstimator
 from qunlearn.methods.temperature import (
     MOST,
     missing_factor,
@@ -75,7 +75,7 @@ def test_the_factor_is_the_one_that_gives_this_entropy(rows, wanted):
 def test_the_temperature_is_restored(trained, asked):
     wanted = mean_entropy(trained, asked, asked.held_out)
     less = len(asked.retain) / (len(asked.retain) + len(asked.forget))
-    expected = Estimate(trained, asked, asked.held_out, seed=0).target(trained).entropy
+    expected = TargetEstimator(trained, asked, asked.held_out, seed=0).estimate(trained).entropy
     assert expected == pytest.approx(wanted * less**-LEARNING)
     model = unsure(trained)
     assert mean_entropy(model, asked, asked.held_out) > expected
@@ -132,7 +132,7 @@ def test_forgetting_ends_as_certain_as_expected(trained, asked, random):
         ids = [asked.data.ids[i] for i in asked.forget.tolist()]
         asked = Split.make(asked.data).forget_ids(ids)
     result = forget(trained, asked, depth="deep", epochs=4, probe=False)
-    expected = Estimate(trained, asked, asked.held_out, seed=0).target(trained).entropy
+    expected = TargetEstimator(trained, asked, asked.held_out, seed=0).estimate(trained).entropy
     assert 1 < result.findings.calibration.logit_scale < MOST
     like_unseen = torch.cat([asked.held_out, asked.forget]) if random else asked.held_out
     assert mean_entropy(result.model, asked, like_unseen) == pytest.approx(expected, abs=1e-4)

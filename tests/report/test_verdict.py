@@ -154,7 +154,7 @@ def test_an_attack_that_guesses_decides_nothing():
     assert beside({**RETRAIN, "FA": 93.0}, attack=51.0).word == "No"  # FA is no attack
     few = beside(shown, attack=60.0, test=30)  # which 30 samples give to guessing, too
     assert few.word == "Inconclusive"
-    assert any("may be right on 67.5 %" in caution for caution in few.cautions)
+    assert any("guessing may reach 67.5 %" in caution for caution in few.cautions)
 
 
 def calibrated(reached, samples=4_500, **more):

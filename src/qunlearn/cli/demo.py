@@ -63,8 +63,8 @@ def command(settings: DemoConfig, json: Json = False) -> None:
     names = {"train": "digits it was trained on", "test": "digits it never saw"}
     rows = [(name, f"{original[part].accuracy:.1f} %") for part, name in names.items()]
     print_table(("a 4-bit network on", "right"), rows)
-    asked = forgotten.parts["forget"].samples
-    say(f"It is made to forget {asked} of the digits that it was trained on.\n")
+    forget_samples = forgotten.parts["forget"].samples
+    say(f"It is made to forget {forget_samples} of the digits that it was trained on.\n")
     print_verdict(replace(forgotten, reference=None), result.verdict)
     say(f"\n{time_words(result.seconds, result.retraining)} A retrained network is the reference:")
     print_text_table(story_table(forgotten))

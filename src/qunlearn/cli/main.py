@@ -70,7 +70,7 @@ BUG = (
 )
 
 COMPLETING = "_QUNLEARN_COMPLETE"
-"""The environment variable by which a shell asks what a line may go on with."""
+"""The environment variable through which a shell asks for completions."""
 
 INTERRUPTED = 130
 """What typer makes of ctrl-C."""
@@ -183,9 +183,9 @@ def _say_bug(error: Exception) -> int:
 
 def _lacks_memory(error: Exception) -> bool:
     """Whether Python, or torch on a processor or a GPU, could not get the memory it wanted."""
-    told = isinstance(error, RuntimeError) and str(error)
+    message = isinstance(error, RuntimeError) and str(error)
     return isinstance(error, MemoryError) or bool(
-        told and ("can't allocate memory" in told or "out of memory" in told)
+        message and ("can't allocate memory" in message or "out of memory" in message)
     )
 
 

@@ -28,15 +28,15 @@ def command(name: Name = None, json: Json = False) -> None:
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = [find_method(name)] if name else all_methods()
+        chosen = [find_method(name)] if name else all_methods()
     for warning in caught:
         say_error(warning.message)
     if json:
-        print_json({"methods": [described(method) for method in found]})
+        print_json({"methods": [described(method) for method in chosen]})
     elif name:
-        print_one(found[0])
+        print_one(chosen[0])
     else:
-        print_all(found)
+        print_all(chosen)
 
 
 def described(method: Method) -> dict[str, object]:
@@ -68,9 +68,9 @@ def choices_of(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
-def print_all(found: list[Method]) -> None:
+def print_all(chosen: list[Method]) -> None:
     """One paragraph for each method."""
-    for method in found:
+    for method in chosen:
         say(method.name)
         say(f"  {method.summary}")
         say(f"  settings: {', '.join(method.config.model_fields)}")

@@ -107,7 +107,7 @@ def print_measured(
 
 
 def print_verdict(metrics: RunMetrics, verdict: Verdict) -> None:
-    """Print whether the model forgot, whether it stayed good, and how sure that is."""
+    """Print whether the model forgot, whether it stayed good, and how certain that is."""
     from qunlearn.report.summary import run_answers
 
     for answer in run_answers(metrics, verdict):

@@ -30,19 +30,19 @@ def command(file: File, images: Images, json: Json = False) -> None:
     """
     from qunlearn.export.predict import predict_images
 
-    found = list(zip(map(str, images), predict_images(file, images), strict=True))
-    told = [(image, classes) for image, classes in found if isinstance(classes, dict)]
-    errors = [error for _, error in found if isinstance(error, UserError)]
+    results = list(zip(map(str, images), predict_images(file, images), strict=True))
+    predicted = [(image, classes) for image, classes in results if isinstance(classes, dict)]
+    errors = [error for _, error in results if isinstance(error, UserError)]
     if json:
-        shown = [{"image": image, "classes": classes} for image, classes in told]
+        shown = [{"image": image, "classes": classes} for image, classes in predicted]
         print_json({"file": str(file), "images": shown})
-    elif told:
+    elif predicted:
         rows = [
             [
                 image,
                 *(f"{name} {100 * share:.1f} %" for name, share in list(classes.items())[:SHOWN]),
             ]
-            for image, classes in told
+            for image, classes in predicted
         ]
         width = max(len(row) for row in rows)
         head = ["image", *("most probable", "then", "then")[: width - 1]]

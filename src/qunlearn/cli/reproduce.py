@@ -23,7 +23,7 @@ def command(settings: ReproduceConfig, out: OutFolder = None, json: Json = False
     """Make the paper's tables again, and print ours beside the paper's.
 
     At the small scale everything is of a size that two cores finish in hours. Finished cells are
-    kept, and shared by the experiments that need them: give the same command again to go on.
+    kept, and shared by the experiments that need them: give the same command again to resume.
 
     Examples:
       qunlearn reproduce main --scale small --cells cifar10 --data-dir DIR --tune 4 --out runs/paper

@@ -46,25 +46,25 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        options = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
         @functools.wraps(command)
-        def called(**given: Any) -> None:
-            file: Path | None = given.pop("config")
-            names = [*kind.model_fields, *(p.name for p in own)]
-            begun = bool(given.get("resume")) and file is None
+        def called(**arguments: Any) -> None:
+            file: Path | None = arguments.pop("config")
+            names = [*kind.model_fields, *(p.name for p in options)]
+            begun = bool(arguments.get("resume")) and file is None
             if begun:
-                file = interrupted(given, kind)
+                file = interrupted(arguments, kind)
             written = settings_in(file, names, kind, begun) if file else {}
             written.pop("download", None)  # what a file says does not reach the network
             if begun:
                 written.pop("cache_dir", None)  # nor does a run decide where else is written
             # A flag that was given wins over the file, which wins over the default.
-            both = kind.joined(written, _set(given))
-            _refuse_code_in(file, {k: v for k, v in written.items() if not given.get(k)})
-            _refuse_places_in(file, {k: v for k, v in written.items() if not given.get(k)})
+            both = kind.joined(written, _set(arguments))
+            _refuse_code_in(file, {k: v for k, v in written.items() if not arguments.get(k)})
+            _refuse_places_in(file, {k: v for k, v in written.items() if not arguments.get(k)})
             values = {k: v for k, v in both.items() if k in kind.model_fields}
-            others = {p.name: given[p.name] or written.get(p.name, p.default) for p in own}
+            others = {p.name: arguments[p.name] or written.get(p.name, p.default) for p in options}
             settings = kind.parse(values)
             if isinstance(settings, ComputeConfig):
                 settings = _on_nodes(settings)
@@ -88,9 +88,9 @@ def with_settings(kind: type[C]) -> Callable[[Callable[..., None]], Callable[...
         )
         flags = [_flag(name, kind) for name in _in_order(kind) if not _extra(kind, name, "hidden")]
         called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + [file, *flags]
+            [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in options] + [file, *flags]
         )
-        called.__annotations__ = {p.name: p.annotation for p in [*own, file, *flags]}
+        called.__annotations__ = {p.name: p.annotation for p in [*options, file, *flags]}
         return called
 
     return decorate
@@ -102,17 +102,17 @@ def _on_nodes(settings: Any) -> Any:
     return on_nodes(settings)
 
 
-def interrupted(given: Mapping[str, object], kind: type[Config]) -> Path | None:
+def interrupted(arguments: Mapping[str, object], kind: type[Config]) -> Path | None:
     """The settings of the run to resume; None if it must be begun with those given."""
-    if not given["out"]:
+    if not arguments["out"]:
         raise UserError("--resume must know what to resume; name its folder with --out.")
-    file = Path(str(given["out"])) / kind.file_name
+    file = Path(str(arguments["out"])) / kind.file_name
     if file.is_file():
         return file
-    if _set({name: value for name, value in given.items() if name in kind.model_fields}):
+    if _set({name: value for name, value in arguments.items() if name in kind.model_fields}):
         return None  # it ended before it had begun
     raise UserError(
-        f"There is nothing to resume in {str(given['out'])!r}; check the path, or leave "
+        f"There is nothing to resume in {str(arguments['out'])!r}; check the path, or leave "
         "--resume out."
     )
 
@@ -160,8 +160,8 @@ def settings_in(
     return plain
 
 
-def _set(given: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in given.items() if value not in (None, [])}
+def _set(arguments: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in arguments.items() if value not in (None, [])}
 
 
 def _flag(name: str, kind: type[Config]) -> inspect.Parameter:

@@ -262,6 +262,6 @@ def _kind(part: Stream) -> str:
     return f"{'×'.join(map(str, part.shape[1:]))} of {part.dtype}"
 
 
-def _budget(given: int | None) -> float:
+def _budget(limit: int | None) -> float:
     memory = physical_memory()
-    return given if given is not None else math.inf if memory is None else memory / 2
+    return limit if limit is not None else math.inf if memory is None else memory / 2

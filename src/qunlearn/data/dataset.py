@@ -263,9 +263,9 @@ class ImageData:
         return f"did you mean {near[0]!r}?" if near else _example(self.ids)
 
     def _no_such(self, names: Sequence[str]) -> UserError:
-        more = f", nor {others(names)}" if len(names) > 1 else ""
+        further = f", nor {others(names)}" if len(names) > 1 else ""
         hint = self.hint(names[0])
-        return UserError(f"There is no sample {names[0]!r} in {self.name}{more}: {hint}")
+        return UserError(f"There is no sample {names[0]!r} in {self.name}{further}: {hint}")
 
 
 def subset_rows(

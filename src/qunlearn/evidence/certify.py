@@ -123,8 +123,8 @@ def _predicate(
     info, config = run.info, run.config
     method, settings = ("none", {})
     if info.method is not None and "settings" in config:
-        asked = asked_of(run)
-        method, settings = f"{asked.method}, revision {info.revision}", dict(asked.settings)
+        request = asked_of(run)
+        method, settings = f"{request.method}, revision {info.revision}", dict(request.settings)
     place = None if before is None else before.path.relative_to(run.path.parent).as_posix()
     return Predicate(
         result=_result(names),

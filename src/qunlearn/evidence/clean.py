@@ -61,16 +61,16 @@ def cleaned(text: str, tokens: Mapping[str, str]) -> str:
             for name, value in samples.items()
         }
 
-    def request(asked: Request) -> Request:
+    def request(old: Request) -> Request:
         ids, retired = (
             tuple(sorted(tokens.get(name, name) for name in names))
-            for names in (asked.ids, asked.retired)
+            for names in (old.ids, old.retired)
         )
-        personal = asked.kind in ("where", "ids") and {*ids, *retired} != {
-            *asked.ids,
-            *asked.retired,
+        personal = old.kind in ("where", "ids") and {*ids, *retired} != {
+            *old.ids,
+            *old.retired,
         }
-        return replace(asked, detail={} if personal else asked.detail, ids=ids, retired=retired)
+        return replace(old, detail={} if personal else old.detail, ids=ids, retired=retired)
 
     return manifest.dump(
         replace(
@@ -78,7 +78,7 @@ def cleaned(text: str, tokens: Mapping[str, str]) -> str:
             train=part(known.train),
             held_out=part(known.held_out),
             test=part(known.test),
-            requests=tuple(request(asked) for asked in known.requests),
+            requests=tuple(request(old) for old in known.requests),
         )
     )
 
@@ -137,11 +137,11 @@ def alias_of(run: Run) -> Callable[[str], str]:
 
 def _parts(known: Manifest, tokens: Mapping[str, str]) -> set[str]:
     """The names of the parts that erased samples were measured in."""
-    asked = known.requests
-    last = max((i for i, request in enumerate(asked) if request.ids), default=-1)
+    requests = known.requests
+    last = max((i for i, request in enumerate(requests) if request.ids), default=-1)
     return {
         "forget" if i == last else f"forget_{i + 1}"
-        for i, request in enumerate(asked)
+        for i, request in enumerate(requests)
         if tokens.keys() & {*request.ids}
     }
 

@@ -108,21 +108,21 @@ def _unsupported(program: Any, error: BaseException) -> str:
     errors = [error]
     while errors[-1].__cause__ is not None:
         errors.append(errors[-1].__cause__)
-    found = re.search(r"OpOverload\(op='([\w.]+)'", "\n".join(map(str, errors)))
-    if found is None:
+    match = re.search(r"OpOverload\(op='([\w.]+)'", "\n".join(map(str, errors)))
+    if match is None:
         return (
             f"The model has no ONNX form ({_reason(errors[-1])}); find the layer by exporting "
             "parts of the model, and use another one there."
         )
     for node in program.graph.nodes:
         # The operator may be part of another one's decomposition, which has its name then.
-        if found[1].rsplit(".", 1)[-1] in str(node.target):
+        if match[1].rsplit(".", 1)[-1] in str(node.target):
             stack = list(node.meta.get("nn_module_stack", {}).values())
             name, kind = stack[-1] if stack else ("", "")
             kind = (kind if isinstance(kind, str) else kind.__name__).rsplit(".", 1)[-1]
             where = f"The layer {name!r} ({kind})" if name else "The model itself"
-            return f"{where} has no ONNX form, because of {found[1]}; use another layer there."
-    return f"The model has no ONNX form, because of {found[1]}; use other layers."
+            return f"{where} has no ONNX form, because of {match[1]}; use another layer there."
+    return f"The model has no ONNX form, because of {match[1]}; use other layers."
 
 
 def _reason(error: BaseException) -> str:
@@ -156,12 +156,12 @@ def _narrowest(values: Any, opset: int) -> Any:
 
 def _shorten(node: Any) -> None:
     """Two vectors for a BatchNorm instead of four: x·a + b, the others shared by all of a width."""
-    _, *given = node.inputs
-    if any(value.const_value is None for value in given):
+    _, *parameters = node.inputs
+    if any(value.const_value is None for value in parameters):
         return
-    gain, bias, mean, variance = (v.const_value.numpy().astype(np.float64) for v in given)
+    gain, bias, mean, variance = (v.const_value.numpy().astype(np.float64) for v in parameters)
     factor = gain / np.sqrt(variance + node.attributes["epsilon"].as_float())
-    width, name = len(factor), given[0].name.removesuffix(".weight")
+    width, name = len(factor), parameters[0].name.removesuffix(".weight")
     shared = node.graph.initializers
     zeros, ones = f"zeros.{width}", f"ones.{width}"
     inputs = (

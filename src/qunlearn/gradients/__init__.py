@@ -1,4 +1,4 @@
-"""What OEU adds to a gradient, usable in anybody's own loop."""
+"""OEU's gradient projection, usable in any training loop."""
 
 from qunlearn.gradients.groups import Granularity, parameter_layers
 from qunlearn.gradients.projection import GradientProjector, LayerConflict, When

@@ -14,14 +14,8 @@ from qunlearn.data import Split
 from qunlearn.data.draw import shuffled, spread
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Findings, Job, SgdStepConfig, method
-from qunlearn.methods.calibration import Estimate, Wait, calibration_of
-from qunlearn.methods.constants import (
-    EARLIER,
-    EXTENSIONS,
-    FEWEST,
-    RECOVERED,
-    WATCHED,
-)
+from qunlearn.methods.calibration import Calibration, TargetEstimator, Wait, calibration_of
+from qunlearn.methods.constants import EARLIER, FEWEST, RECOVERED, WATCHED
 from qunlearn.methods.push import Push, perturb
 from qunlearn.methods.schedule import Depth, Schedule, plan_steps
 from qunlearn.methods.temperature import rescale_temperature
@@ -38,7 +32,7 @@ def _part_or_share(named: str) -> str:
 
 
 class CalibratedConfig(SgdStepConfig):
-    """The settings of the calibrated method; none of them needs to be chosen."""
+    """The settings of the calibrated method; the defaults suit any request."""
 
     # The strength of the push depends on the batch size, and is tuned for this one.
     inherits: ClassVar[frozenset[str]] = SgdStepConfig.inherits - {"batch_size"}
@@ -48,10 +42,12 @@ class CalibratedConfig(SgdStepConfig):
         "and only the outputs look unseen.",
     )
     steps: int | None = Field(
-        None, ge=1, description="The most steps; by default planned from the size of the request."
+        None,
+        ge=1,
+        description="Maximum number of steps; by default planned from the size of the request.",
     )
     epochs: Epochs | None = Field(
-        None, description="The most steps, as passes over the retained samples."
+        None, description="Maximum number of steps, in passes over the retained samples."
     )
     batch_size: int = Field(
         64, ge=1, description="Retained samples in a step; up to 32 forget samples join them."
@@ -67,17 +63,17 @@ class CalibratedConfig(SgdStepConfig):
     )
 
     def check(self, split: Split) -> None:
-        """Raise if there are no such samples."""
+        """Raise if there are too few unseen samples."""
         never_seen(split, self.unseen)
 
     def max_steps(self, retained: int) -> int | None:
-        """The most steps; None if they are not limited."""
+        """The maximum number of steps; None if there is none."""
         epoch = -(-retained // self.batch_size)
         limits = (self.steps, None if self.epochs is None else self.epochs * epoch)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def schedule(self, samples: int, retained: int, *, limited: bool = True) -> Schedule:
-        """The steps for so many samples to push; with `limited`, no more than are allowed."""
+        """The steps for a number of samples to push; with `limited`, at most `max_steps`."""
         most = self.max_steps(retained) if limited else None
         schedule = plan_steps(samples, self.depth, -(-retained // self.batch_size), most)
         return schedule if self.lr is None else replace(schedule, lr=self.lr)
@@ -92,43 +88,26 @@ class CalibratedConfig(SgdStepConfig):
 )
 def calibrated(job: Job, config: CalibratedConfig) -> Findings:
     """Lower the confidence in each sample to its target, estimated from held-out samples."""
-    model, split = job.model.to(job.fabric.device), job.split
     forgetting = _Forgetting(job, config)
-    before, retained_before = forgetting.measure()
-    sizes = len(forgetting.pushed), len(split.retain)
+    sizes = len(forgetting.pushed), len(job.split.retain)
     planned, schedule = config.schedule(*sizes, limited=False), config.schedule(*sizes)
-    limited = schedule.steps < planned.steps
-    steps, waits = 0, list[Wait]()
-    while True:
-        forgetting.run(schedule)
-        steps += schedule.steps
-        factor = rescale_temperature(
-            model, split, forgetting.like_unseen, forgetting.target.entropy
-        )
-        after, retained_after = forgetting.measure()
-        calibration = calibration_of(forgetting.estimate.target(model), split, before, after)
-        if config.max_steps(len(split.retain)) is not None or len(waits) == EXTENSIONS:
-            break
-        if retained_after < retained_before - RECOVERED:
-            waits.append("retained")
-            schedule = schedule.repair_alone()
+    calibration = forgetting.run(schedule)
+    waits: tuple[Wait, ...] = ()
+    if config.max_steps(len(job.split.retain)) is None:
+        # Extended once at most, for what the planned steps did not achieve.
+        if forgetting.retained_after < forgetting.retained_before - RECOVERED:
+            waits, calibration = ("retained",), forgetting.run(schedule.repair_alone())
         elif calibration.state == "short":
-            waits.append("target")
-            schedule = replace(schedule, noise=0.0)
-        else:
-            break
+            waits, calibration = ("target",), forgetting.run(replace(schedule, noise=0.0))
     return Findings(
-        {"steps": steps, "lr": planned.lr},
+        {"steps": forgetting.steps, "lr": planned.lr},
         replace(
             calibration,
             depth=config.depth,
-            steps=steps,
+            steps=forgetting.steps,
             lr=planned.lr,
-            limited=limited,
-            waited_for=tuple(waits),
-            retained_before=retained_before,
-            retained_after=retained_after,
-            logit_scale=factor,
+            limited=schedule.steps < planned.steps,
+            waited_for=waits,
         ),
     )
 
@@ -138,13 +117,16 @@ class _Forgetting:
 
     def __init__(self, job: Job, config: CalibratedConfig):
         self.job, self.config, self.split = job, config, job.split
+        job.model.to(job.fabric.device)
         self.pushed = torch.cat([job.split.forget, earlier_samples(job.split)])
         self.watched = spread(job.split.retain, WATCHED)
         unseen = never_seen(job.split, config.unseen)
-        self.estimate = Estimate(job.model, job.split, unseen, config.seed)
-        target = self.estimate.target(job.model)
+        self.estimator = TargetEstimator(job.model, job.split, unseen, config.seed)
+        target = self.estimator.estimate(job.model)
         self.target = replace(target, margins=_with_earlier(target.margins, job.model, job.split))
-        self.rounds, self.elapsed = 0, 0.0
+        self.before, self.retained_before = self.measure()
+        self.retained_after = self.retained_before
+        self.steps, self.rounds, self.elapsed = 0, 0, 0.0
 
     @property
     def like_unseen(self) -> Tensor:
@@ -154,24 +136,40 @@ class _Forgetting:
         be easier or harder.
         """
         random = self.split.requests[-1].kind == "random"
-        return torch.cat([self.estimate.unseen, self.split.forget[: None if random else 0]])
+        return torch.cat([self.estimator.unseen, self.split.forget[: None if random else 0]])
 
-    def run(self, schedule: Schedule) -> None:
+    def run(self, schedule: Schedule) -> Calibration:
+        """Do the steps of a schedule, restore the temperature, and see what was reached."""
+        model = self.job.model
+        self.optimize(schedule)
+        factor = rescale_temperature(model, self.split, self.like_unseen, self.target.entropy)
+        after, self.retained_after = self.measure()
+        # The target that the network has now: it may be less confident in unseen samples, too.
+        target = self.estimator.estimate(model)
+        return replace(
+            calibration_of(target, self.split, self.before, after),
+            retained_before=self.retained_before,
+            retained_after=self.retained_after,
+            logit_scale=factor,
+        )
+
+    def optimize(self, schedule: Schedule) -> None:
         """Do the steps of a schedule."""
         first, earlier = self.rounds, self.elapsed
 
-        def keep(row: Row) -> None:
+        def record(row: Row) -> None:
             self.rounds, self.elapsed = first + row["epoch"], round(earlier + row["elapsed"], 3)
             self.job.on_epoch({**row, "epoch": self.rounds, "elapsed": self.elapsed})
 
         step = {name: getattr(self.config, name) for name in StepConfig.model_fields}
-        replace(self.job, on_epoch=keep).optimize(
+        replace(self.job, on_epoch=record).optimize(
             OptimizerConfig(**{**step, "epochs": schedule.rounds, "lr": schedule.lr}),
             lambda model: Push(
-                self.job, self.config, model, self.target, schedule, self.pushed, self.estimate
+                self.job, self.config, model, self.target, schedule, self.pushed, self.estimator
             ),
             prepare=lambda: perturb(self.job.model, schedule.noise, "noise", self.config.seed),
         )
+        self.steps += schedule.steps
 
     def measure(self) -> tuple[Tensor, float]:
         """The log-odds of the samples to forget, and the accuracy on some of the retained ones."""

@@ -74,7 +74,7 @@ class Ranking:
     members: Tensor
 
 
-class Estimate:
+class TargetEstimator:
     """Estimates the target from a network's predictions on unseen samples.
 
     The ranks are taken once, from the network that remembers. The target itself can be estimated
@@ -92,8 +92,8 @@ class Estimate:
         self.ranking = _rank(model, split, seed)
         self.retained = len(split.retain) / (len(split.retain) + len(split.forget))
 
-    def target(self, model: nn.Module) -> Target:
-        """The target by what the network makes of unseen samples now."""
+    def estimate(self, model: nn.Module) -> Target:
+        """The target, from what a network predicts on unseen samples now."""
         split, ranking, labels = self.split, self.ranking, self.split.data.labels
         logits = predict(model, split.data, self.unseen)
         reference = margin(logits, labels[self.unseen])
@@ -270,7 +270,7 @@ class Calibration:
 
     @property
     def met(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether the target was reached, or it cannot be told."""
         return self.state not in ("short", "too far", "uneven")
 
 

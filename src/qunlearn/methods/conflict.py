@@ -41,7 +41,7 @@ class ConflictLog:
         return {"steps": torch.tensor([step for step, _ in self.kept]), **tables}
 
     def restore(self, state: Mapping[str, Tensor], names: tuple[str, ...]) -> None:
-        """Go on from what was kept, of layers with these names."""
+        """Restore what `state` returned, of layers with these names."""
         for i, step in enumerate(state["steps"].tolist() if state else []):
             self.add(step, LayerConflict(names, **{n: state[n][i] for n in NUMBERS}))
 

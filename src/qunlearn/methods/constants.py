@@ -104,7 +104,6 @@ CONSTANTS = {
     "RECOVERED": Constant(
         1.0, "points", "fall of that accuracy that the repair is repeated for", CHOSEN
     ),
-    "EXTENSIONS": Constant(1, "", "repetitions for a missed target or a fall, at most", CHOSEN),
     # The verdict.
     "CLOSE": Constant(
         2.0, "points", "distance from the target that always counts as reached", CHOSEN
@@ -144,7 +143,7 @@ SHALLOW_LR, SHALLOW_REPAIR = _value("SHALLOW_LR"), _value("SHALLOW_REPAIR")
 SHALLOW_FLOOR, SHALLOW_GROWTH = _count("SHALLOW_FLOOR"), _count("SHALLOW_GROWTH")
 LONGEST_REPAIR, PASSES = _count("LONGEST_REPAIR"), _count("PASSES")
 PLAIN, ROUND, WATCHED = _value("PLAIN"), _count("ROUND"), _count("WATCHED")
-RECOVERED, EXTENSIONS = _value("RECOVERED"), _count("EXTENSIONS")
+RECOVERED = _value("RECOVERED")
 CLOSE, REST, FAR, UNEVEN = (_value(name) for name in ("CLOSE", "REST", "FAR", "UNEVEN"))
 PROBE_STEPS, PROBE_PASSES = _count("PROBE_STEPS"), _count("PROBE_PASSES")
 PROBE_LR = _value("PROBE_LR")

@@ -68,7 +68,7 @@ def forget(
         fresh: For "retrain": a function of a seed that returns the untrained network.
         on_epoch: Gets a row of numbers after each epoch.
         fabric: Devices and precision; one processor or GPU in 32 bits by default.
-        checkpoint: A file to keep the state in now and then; where it is there, go on from it.
+        checkpoint: A file for the state of training; if it exists, the run is resumed from it.
         probe: Whether to measure, on a copy, what fine-tuning on retained samples brings back.
         **settings: Those of the method, such as `epochs=5, alpha=0.5`.
 
@@ -120,7 +120,7 @@ def run_method(
     model = copy.deepcopy(model)
     history: list[Row] = []
 
-    def keep(row: Row) -> None:
+    def record(row: Row) -> None:
         history.append(row)
         on_epoch(row)
 
@@ -131,7 +131,7 @@ def run_method(
         split,
         make_fabric(ComputeConfig()) if fabric is None else fabric,
         fresh=fresh,
-        on_epoch=keep,
+        on_epoch=record,
         title=f"forgetting by {chosen.name}",
         checkpointer=saved,
     )

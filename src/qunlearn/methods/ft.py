@@ -1,4 +1,4 @@
-"""FT: go on training on what is retained, and let the rest fade."""
+"""FT: fine-tune on the retained samples alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GA: climb the loss on what is to be forgotten."""
+"""GA: gradient ascent on the loss of the forget samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""IU: one influence step, as if the forget samples had never counted.
+r"""IU: one step along the influence function of removing the forget samples.
 
 $\theta + \alpha F^{-1} v$, with
 $v = \frac1N \sum_f \nabla\ell - \frac{N_f}{N N_r} \sum_r \nabla\ell$ and the

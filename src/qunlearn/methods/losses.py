@@ -1,4 +1,4 @@
-"""What methods minimise."""
+"""Loss functions that methods share."""
 
 from __future__ import annotations
 

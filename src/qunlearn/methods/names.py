@@ -1,4 +1,4 @@
-"""What a run was made by, whatever the method was called then."""
+"""The present names of methods in run folders that earlier versions made."""
 
 from __future__ import annotations
 

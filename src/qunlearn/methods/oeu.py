@@ -1,4 +1,4 @@
-"""OEU as published: raise the entropy on the forget samples, as much as the settings say."""
+"""OEU as published: maximise the entropy on forget samples, by layer-wise projected gradients."""
 
 from __future__ import annotations
 

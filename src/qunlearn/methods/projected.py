@@ -1,4 +1,4 @@
-"""What methods share whose forget gradient is projected before it joins the retain gradient."""
+"""Shared by methods that project the forget gradient before adding it to the retain gradient."""
 
 from __future__ import annotations
 

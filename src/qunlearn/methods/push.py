@@ -1,4 +1,4 @@
-"""What a step of the calibrated method learns: retain, and push forget samples to their targets."""
+"""The calibrated objective: learn retained samples, lower forget samples to their targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from qunlearn.data.draw import generator
 from qunlearn.methods.base import Job
-from qunlearn.methods.calibration import Estimate, Target
+from qunlearn.methods.calibration import Target, TargetEstimator
 from qunlearn.methods.constants import BELOW, FORGET_BATCH, PUSH, RECENT, SLACK, WRONG
 from qunlearn.methods.schedule import Schedule
 from qunlearn.metrics import margin
@@ -70,7 +70,7 @@ def urgency(odds: Tensor, target: Tensor) -> Tensor:
 
 
 class Push(Objective):
-    """What a step learns: retain, and lower the log-odds of a forget batch to their targets.
+    """Cross-entropy on retained samples, plus a push that lowers forget samples to their targets.
 
     A sample is pushed in proportion to its distance above its target. Samples below target are not
     raised. To limit overshoot, all pushes fade as the mean falls below the targets.
@@ -87,10 +87,10 @@ class Push(Objective):
         target: Target,
         schedule: Schedule,
         pushed: Tensor,
-        estimate: Estimate,
+        estimator: TargetEstimator,
     ):
         self.job, self.model, self.target, self.schedule = job, model, target, schedule
-        self.estimate = estimate
+        self.estimator = estimator
         plain = config.model_copy(update={"augment": False})
         small = plain.model_copy(update={"batch_size": min(FORGET_BATCH, config.batch_size)})
         self.augmented = job.loader(job.split.retain, config)
@@ -111,7 +111,7 @@ class Push(Objective):
         At a high learning rate it is less confident in all samples, seen or not.
         """
         margins, forget = self.target.margins.clone(), self.job.split.forget
-        margins[forget] = self.estimate.target(self.job.model).margins[forget]
+        margins[forget] = self.estimator.estimate(self.job.model).margins[forget]
         self.target = replace(self.target, margins=margins)
 
     def gradients(self, epoch: int, step: int) -> Scalars:

@@ -1,4 +1,4 @@
-"""Retrain: train from scratch on what is retained. The gold standard, and the dearest."""
+"""Retrain: train from scratch on the retained samples. The gold standard, and the slowest."""
 
 from __future__ import annotations
 

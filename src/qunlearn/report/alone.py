@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 from qunlearn.metrics import PartScores, Scores
 from qunlearn.metrics.gap import half_width
-from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Verdict
+from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Rule, Verdict, decided
 
 FIGURES = {
     "accuracy": (1, "Accuracy"),
@@ -18,9 +17,9 @@ FIGURES = {
 """What is compared with unseen samples: what makes percent of it, and its name."""
 
 NO_REFERENCE = (
-    "There is no retrained model to compare with; beside samples that the model never saw is the "
-    "best available. Only a model retrained without the samples (--reference) shows what it should "
-    "do with them."
+    "There is no retrained model to compare with, so the forgotten samples were compared with "
+    "samples that the model never saw. Only a model retrained without them (--reference) shows how "
+    "it should treat them."
 )
 
 
@@ -129,30 +128,16 @@ class Alone:
 
 def _harm_words(view: Alone) -> str:
     fall, score = view.fall
-    where = "the samples it should keep" if score == "RA" else "new samples"
-    return f"it gets {fall:.1f} points fewer of {where} right than before."
+    samples = "retained samples" if score == "RA" else "new samples"
+    return f"its accuracy on {samples} is {fall:.1f} points lower than before."
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One answer, and when it is the answer."""
+DAMAGED: Rule[Alone] = Rule(lambda v: v.harmed, "damaged", "Damaged", _harm_words)
+CONFIDENT = "it is still more confident on the forgotten samples than on unseen ones."
+RIGHT = "it still gets more of the forgotten samples right than of unseen ones."
+KNOWS_CLASS = "it still knows some of the classes that were to be forgotten."
 
-    applies: Callable[[Alone], bool]
-    level: str
-    word: str
-    headline: Callable[[Alone], str]
-
-
-def _always(headline: str) -> Callable[[Alone], str]:
-    return lambda view: headline
-
-
-DAMAGED = Rule(lambda v: v.harmed, "damaged", "Damaged", _harm_words)
-CONFIDENT = _always("it is still more confident on the forgotten samples than on unseen ones.")
-RIGHT = _always("it still gets more of the forgotten samples right than of unseen ones.")
-KNOWS_CLASS = _always("it still knows some of the classes that were to go.")
-
-RULES = (
+RULES: tuple[Rule[Alone], ...] = (
     DAMAGED,
     # Something of the forgotten samples is left, or too little.
     Rule(
@@ -168,7 +153,7 @@ RULES = (
         lambda v: v.below,
         "too-much",
         "Too much",
-        _always(
+        (
             "it does worse on the forgotten samples than on unseen ones, which can itself give "
             "them away."
         ),
@@ -178,36 +163,36 @@ RULES = (
         lambda v: v.coarse > COARSE,
         "unsure",
         "Inconclusive",
-        _always("there are too few samples to see whether anything is left."),
+        "there are too few samples to see whether anything is left.",
     ),
     Rule(
         lambda v: not v.differed,
         "unsure",
         "Inconclusive",
-        _always("already before, the difference from unseen samples was within chance."),
+        "even before forgetting, the difference from unseen samples was within chance.",
     ),
     Rule(
         lambda v: any(gap.after > gap.before / 2 for gap in v.differed),
         "unsure",
         "Inconclusive",
-        _always("most of the difference to unseen samples is still there, if within chance."),
+        "most of the difference from unseen samples is still there, though within chance.",
     ),
     Rule(
         lambda v: True,
         "yes",
         "Yes",
-        _always("as far as this can tell, it treats the forgotten samples like unseen ones."),
+        "as far as this can tell, it treats the forgotten samples like unseen ones.",
     ),
 )
 """In this order: the first rule that applies decides."""
 
-CLASS_RULES = (
+CLASS_RULES: tuple[Rule[Alone], ...] = (
     DAMAGED,
     Rule(
         lambda v: v.class_gone,
         "yes",
         "Yes",
-        _always("as far as this can tell, it no longer knows the classes that were to go."),
+        "as far as this can tell, it no longer knows the classes that were to be forgotten.",
     ),
     Rule(lambda v: v.after.FA < v.before.FA / 2, "no", "Only in part", KNOWS_CLASS),
     Rule(lambda v: True, "no", "No", KNOWS_CLASS),
@@ -225,13 +210,12 @@ def alone(metrics: Scores, before: Scores, whole_class: bool = False) -> Verdict
             none of them right, seen or not.
     """
     view = Alone(metrics, before)
-    rule = next(rule for rule in (CLASS_RULES if whole_class else RULES) if rule.applies(view))
     reasons, cautions = (
         (_class_figures(view), (NO_REFERENCE, PROOF))
         if whole_class
         else (_figures(view), _cautions(view))
     )
-    return Verdict(rule.level, rule.word, rule.headline(view), reasons, cautions)
+    return decided(CLASS_RULES if whole_class else RULES, view, reasons, cautions)
 
 
 def _figures(view: Alone) -> tuple[str, ...]:

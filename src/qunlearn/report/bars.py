@@ -76,11 +76,11 @@ def gap_bars(gaps: Mapping[str, Mapping[str, float]], floor: float | None = None
         axes.set_xlabel(f"sum of the four gaps to Retrain, in points{note}")
         _key(axes, floor is not None)
 
-    said = "; ".join(
+    spelt = "; ".join(
         f"{name}: " + ", ".join(f"{s} {gaps[name][s]:.1f}" for s in SCORES) for name in order
     )
     size = (WIDTH, 0.95 + 0.3 * len(order))
-    return draw("gaps", "Gaps to Retrain", f"Stacked bars of gaps in points. {said}.", size, paint)
+    return draw("gaps", "Gaps to Retrain", f"Stacked bars of gaps in points. {spelt}.", size, paint)
 
 
 def axis_end(values: Sequence[float]) -> float:
@@ -109,9 +109,9 @@ def runtime_bars(shares: Mapping[str, float]) -> Drawn:
         axes.set_xlim(0, 1.16 * longest)
         axes.set_xlabel("time, in percent of Retrain's")
 
-    said = ", ".join(f"{name} {shares[name]:.1f} %" for name in order)
+    spelt = ", ".join(f"{name} {shares[name]:.1f} %" for name in order)
     size = (WIDTH, 0.8 + 0.3 * len(order))
-    alt = f"Bars of the time as a share of Retrain's: {said}."
+    alt = f"Bars of the time as a share of Retrain's: {spelt}."
     return draw("runtime", "Time to forget", alt, size, paint)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qunlearn.metrics.gap import SCORES, half_width
 from qunlearn.metrics.lira import auc_half_width
 from qunlearn.metrics.membership import least_accuracy
 from qunlearn.report.html import counted
-from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Verdict
+from qunlearn.report.verdict import COARSE, HARM, PROOF, SMALLEST, Rule, Verdict, decided
 
 PART = {"FA": "forget", "RA": "retain", "TA": "test", "MIA": "forget"}
 """The part of the split that a figure is measured on."""
@@ -124,8 +124,8 @@ class Beside:
     def harm_words(self) -> str:
         """What was lost, in words."""
         where = max(self._fallen, key=lambda s: self._fallen[s])
-        samples = "the samples it should keep" if where == "RA" else "new samples"
-        return f"it gets {self.harm:.1f} points fewer of {samples} right than it should."
+        samples = "retained samples" if where == "RA" else "new samples"
+        return f"its accuracy on {samples} is {self.harm:.1f} points lower than it should be."
 
     @property
     def coarse(self) -> float:
@@ -150,32 +150,18 @@ class Beside:
         return off > self.slack(score) and (off > HARM or 0 < was / 2 < off)
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One answer, and when it is the answer."""
-
-    applies: Callable[[Beside], bool]
-    level: str
-    word: str
-    headline: Callable[[Beside], str]
-
-
-def _always(headline: str) -> Callable[[Beside], str]:
-    return lambda view: headline
-
-
-KNOWS = _always("it still gets more of the forgotten samples right than a retrained model would.")
-SHOWS = _always("an attacker can still tell more of the forgotten samples from unseen ones.")
-LOSES = _always(
+KNOWS = "it still gets more of the forgotten samples right than a retrained model would."
+SHOWS = "an attacker can still tell more of the forgotten samples from unseen ones."
+LOSES = (
     "it does worse on the forgotten samples than a model that never saw them, which can itself "
     "give them away."
 )
-HIDES = _always(
+HIDES = (
     "it is less confident on the forgotten samples than a model that never saw them, which can "
     "itself give them away."
 )
 
-RULES = (
+RULES: tuple[Rule[Beside], ...] = (
     # What should be retained is lost.
     Rule(lambda v: v.harm > 0 and v.overshoots, "too-much", "Too much", lambda v: v.harm_words),
     Rule(lambda v: v.harm > 0, "damaged", "Damaged", lambda v: v.harm_words),
@@ -184,7 +170,7 @@ RULES = (
         lambda v: (v.knows and v.hides) or (v.loses and v.shows),
         "no",
         "Not cleanly",
-        _always("on the forgotten samples it behaves unlike a retrained model, both ways."),
+        "on the forgotten samples it differs from a retrained model in both directions.",
     ),
     Rule(lambda v: v.knows and v.halved("FA"), "no", "Only in part", KNOWS),
     Rule(lambda v: v.knows, "no", "No", KNOWS),
@@ -197,22 +183,20 @@ RULES = (
         lambda v: v.guesses,
         "unsure",
         "Inconclusive",
-        _always("the model treats samples that it never saw much like those it was trained on."),
+        "the model treats samples that it never saw much like those it was trained on.",
     ),
     Rule(
         lambda v: v.coarse > COARSE,
         "unsure",
         "Inconclusive",
-        _always(
-            "the measurement error is too large to distinguish it from a retrained model, or not."
-        ),
+        ("the measurement error is too large to tell whether it differs from a retrained model."),
     ),
     # It is like a Retrain, or nearly so.
     Rule(
         lambda v: v.near and v.exposed is not None,
         "mostly",
         "Mostly",
-        _always(
+        (
             "on the whole it behaves like a model that never saw them, but an attack on each "
             "sample by itself can tell some of them."
         ),
@@ -221,13 +205,13 @@ RULES = (
         lambda v: v.near,
         "yes",
         "Yes",
-        _always("as far as these measurements can tell, it behaves like a retrained model."),
+        "as far as these measurements can tell, it behaves like a retrained model.",
     ),
     Rule(
         lambda v: v.close,
         "mostly",
         "Mostly",
-        _always(
+        (
             "each figure is within chance of a retrained model's, but all together are a little "
             "further off than chance alone would make them."
         ),
@@ -236,7 +220,7 @@ RULES = (
         lambda v: True,
         "mostly",
         "Mostly",
-        _always("it behaves much like a retrained model, but is distinguishable from one."),
+        "it behaves much like a retrained model, but is distinguishable from one.",
     ),
 )
 """In this order: the first rule that applies decides."""
@@ -244,8 +228,7 @@ RULES = (
 
 def beside_retrain(view: Beside) -> Verdict:
     """The answer where there is a retrained model to compare with."""
-    rule = next(rule for rule in RULES if rule.applies(view))
-    return Verdict(rule.level, rule.word, rule.headline(view), _figures(view), _cautions(view))
+    return decided(RULES, view, _figures(view), _cautions(view))
 
 
 def _figures(view: Beside) -> tuple[str, ...]:
@@ -266,9 +249,9 @@ def _cautions(view: Beside) -> tuple[str, ...]:
     cautions, coarse = [], view.coarse
     if view.guesses:
         cautions.append(
-            f"The attack is right on {view.attack:.1f} % of samples that it knows the answer of, "
-            f"where one that guesses may be right on {view.least_accuracy:.1f} %: what it takes "
-            "forgotten samples for says nothing."
+            "The membership attack is too weak to judge by: on its own training samples it is "
+            f"right in {view.attack:.1f} % of cases, and guessing may reach "
+            f"{view.least_accuracy:.1f} %."
         )
     if view.exposed:
         cautions.append(

@@ -139,15 +139,15 @@ def _outputs(runs: Mapping[str, Run], data: Path | None, image: bool) -> OutputF
     some = next(iter(runs.values()))
     split = split_of(some, data)
     labels, before = labels_of(split), outputs_before(some, split)
-    found = {n: o for n, run in runs.items() if (o := outputs_after(run, labels)) is not None}
-    retrain = found.pop("retrain", None)
-    models = ({"before forgetting": before} if before else {}) | found
-    one, words = sample_panels(split, found, before, retrain, image=image)
+    outputs = {n: o for n, run in runs.items() if (o := outputs_after(run, labels)) is not None}
+    retrain = outputs.pop("retrain", None)
+    models = ({"before forgetting": before} if before else {}) | outputs
+    one, words = sample_panels(split, outputs, before, retrain, image=image)
     return OutputFigures(
-        confidence=[confidence_panel(name, own, retrain) for name, own in models.items()],
+        confidence=[confidence_panel(name, answer, retrain) for name, answer in models.items()],
         spread=[
-            ranked_panel(name, {BEFORE: before, RETRAIN: retrain, AFTER: own})
-            for name, own in found.items()
+            ranked_panel(name, {BEFORE: before, RETRAIN: retrain, AFTER: answer})
+            for name, answer in outputs.items()
         ],
         one=one,
         words=words,

@@ -101,12 +101,12 @@ def matplotlib_as_shipped() -> Any:
     imported, first of all in the working folder, so for that moment this is the folder of its own.
     """
     if "matplotlib" not in sys.modules:
-        found = importlib.util.find_spec("matplotlib")
-        assert found is not None
-        assert found.origin is not None
+        spec = importlib.util.find_spec("matplotlib")
+        assert spec is not None
+        assert spec.origin is not None
         here = os.open(".", getattr(os, "O_PATH", os.O_RDONLY))
         try:
-            os.chdir(Path(found.origin).parent / "mpl-data")
+            os.chdir(Path(spec.origin).parent / "mpl-data")
             importlib.import_module("matplotlib")
         finally:
             os.fchdir(here)

@@ -66,8 +66,8 @@ def measured_again(
     """
     if stored.before is None or not (all_parts or "forget" in measured.parts):
         return None
-    own = {name: value for name, value in vars(measured).items() if value}
-    return replace(stored, **{**own, "parts": {**stored.parts, **measured.parts}})
+    present = {name: value for name, value in vars(measured).items() if value}
+    return replace(stored, **{**present, "parts": {**stored.parts, **measured.parts}})
 
 
 @dataclass(frozen=True)
@@ -104,15 +104,15 @@ def gained(metrics: Scores, before: Scores) -> float:
 def resurfaced(metrics: Scores, before: Scores) -> list[Resurfaced]:
     """The earlier requests whose samples came back, beyond chance and what unseen ones gained."""
     now, then = metrics.parts, before.parts
-    found = []
+    risen = []
     for part, scores in now.items():
         if not part.startswith("forget_") or part not in then:
             continue
         each = Resurfaced(part, 100 * then[part].confidence, 100 * scores.confidence)
         chance = half_width(each.now, scores.samples)
         if each.now - each.before - gained(metrics, before) > max(HARM, chance):
-            found.append(each)
-    return found
+            risen.append(each)
+    return risen
 
 
 def _compared(metrics: RunMetrics, before: Scores, retrain: Scores) -> Verdict:

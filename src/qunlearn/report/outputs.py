@@ -55,13 +55,13 @@ def confidence_panel(title: str, model: Outputs, retrain: Outputs | None) -> Dra
         counts = torch.histc(values.float(), BINS, 0, 1)
         return (100 * counts / len(values)).tolist()
 
-    own = {part: shares(values) for part, values in model.confidence.items()}
+    bars = {part: shares(values) for part, values in model.confidence.items()}
     theirs = {} if retrain is None else {p: shares(v) for p, v in retrain.confidence.items()}
-    top = 1.08 * max(max(row) for row in [*own.values(), *theirs.values()])
+    top = 1.08 * max(max(row) for row in [*bars.values(), *theirs.values()])
 
     def paint(figure: Any) -> None:
-        rows = figure.subplots(len(own), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-        for axes, (part, row) in zip(rows, own.items(), strict=True):
+        rows = figure.subplots(len(bars), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        for axes, (part, row) in zip(rows, bars.items(), strict=True):
             axes.stairs(row, edges.tolist(), fill=True, color=COLOURS[part], alpha=0.85, lw=0)
             if part in theirs:
                 axes.stairs(theirs[part], edges.tolist(), color=INK, lw=1.1)
@@ -96,7 +96,9 @@ def ranked_panel(title: str, answers: Mapping[str, Outputs | None]) -> Drawn:
         title: Whose.
         answers: Those before, of Retrain, and after; None where they are not available.
     """
-    known = {name: found.ranked[:RANKS] for name, found in answers.items() if found is not None}
+    known = {
+        name: outputs.ranked[:RANKS] for name, outputs in answers.items() if outputs is not None
+    }
     looks = {BEFORE: (SOFT, ":", "s"), RETRAIN: (INK, "--", "o"), AFTER: (FORGET, "-", "D")}
 
     def paint(figure: Any) -> None:
@@ -121,8 +123,6 @@ def ranked_panel(title: str, answers: Mapping[str, Outputs | None]) -> Drawn:
         axes.grid(axis="y")
         axes.legend(loc="upper right", fontsize=8)
 
-    said = ", ".join(f"{name} {100 * values[0].item():.0f} %" for name, values in known.items())
-    alt = (
-        f"Mean probabilities on forgotten samples from high to low, {title}. First choice: {said}."
-    )
+    top = ", ".join(f"{name} {100 * values[0].item():.0f} %" for name, values in known.items())
+    alt = f"Mean probabilities on forgotten samples from high to low, {title}. First choice: {top}."
     return draw(f"answers-{slug(title)}", title, alt, (3.5, 1.9), paint)

@@ -24,13 +24,13 @@ def notes(content: Table) -> list[str]:
     """What a reader has to know to trust the table, or not to."""
     rows, seeds, floor = content.rows, content.seeds, content.noise_floor
     spread = "mean ± half the 95 % interval over the seeds" if seeds > 1 else "no interval"
-    found = [
+    lines = [
         f"{counted(seeds, 'seed')}: {spread}. Gap: the distance to Retrain of the same seed; AG: "
         "the mean of the four gaps, where small is good. Runtime: of Retrain's. Trials: how many "
         "settings were tried."
     ]
-    found += [ranking_words(content.ranking)] if content.ranking else []
-    found.append(
+    lines += [ranking_words(content.ranking)] if content.ranking else []
+    lines.append(
         f"Noise floor: Retrains of different seeds have an AG of {interval(floor.AG)} among "
         "each other; below that no method can be told from Retrain."
         if floor
@@ -39,26 +39,26 @@ def notes(content: Table) -> list[str]:
     )
     taught, known = content.retrain.RA[0], content.original.RA
     if taught < known - LOST:
-        found.append(
+        lines.append(
             f"Careful: Retrain is right on {taught:.1f} % of what it was taught, and the original "
             f"on {known:.1f} %. It has not learned as much, and is no fair reference; give it more "
             "epochs or another rate, as --set retrain.epochs=N."
         )
     if len({row.trials for row in content.methods}) > 1:
-        found.append(
+        lines.append(
             "Careful: the methods had different numbers of trials, so this comparison is not even."
         )
-    found.append(_chosen(content))
+    lines.append(_chosen(content))
     if not all(row.evenly_timed for row in rows):
-        found.append(
+        lines.append(
             "~ Not a fair time: these runs and the Retrains were made with different numbers of "
             "threads or of workers side by side."
         )
     if any(row.lira and "TPR at 1 % FPR" not in row.lira for row in rows):
         forgotten = counted(content.parts["forget"], "sample")
-        found.append(f"LiRA's TPR at 1 % FPR is left out: 1 % of {forgotten} is less than one.")
-    found += [f"{name} failed, {why}" for name, why in content.failed.items()]
-    return found
+        lines.append(f"LiRA's TPR at 1 % FPR is left out: 1 % of {forgotten} is less than one.")
+    lines += [f"{name} failed, {why}" for name, why in content.failed.items()]
+    return lines
 
 
 def ranking_words(ranked: Ranking) -> str:

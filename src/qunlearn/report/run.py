@@ -139,8 +139,8 @@ def retrain_of(reference: Path, run: Run, split: Split) -> Retrain:
 
 def _like(metrics: RunMetrics) -> str:
     """The part that the forgotten one should look like: of a class that is gone, its own."""
-    own = ("test_forgotten",) if metrics.whole_classes else ()
-    parts: tuple[str, ...] = (*own, "held_out", "test")
+    of_class = ("test_forgotten",) if metrics.whole_classes else ()
+    parts: tuple[str, ...] = (*of_class, "held_out", "test")
     return next(part for part in parts if part in metrics.parts)
 
 
@@ -159,12 +159,12 @@ def _outputs(run: Run, retrain: Retrain | None, split: Split, image: bool) -> Ou
     after, before = outputs_after(run, labels), outputs_before(run, split)
     retrained = None if retrain is None else Outputs.of(retrain.outputs, labels)
     both = {BEFORE: before, AFTER: after}
-    own = {} if after is None else {AFTER: after}
-    answers = {BEFORE: before, RETRAIN: retrained, **own}
-    one, words = sample_panels(split, own, before, retrained, image=image)
+    models = {} if after is None else {AFTER: after}
+    answers = {BEFORE: before, RETRAIN: retrained, **models}
+    one, words = sample_panels(split, models, before, retrained, image=image)
     return OutputFigures(
         confidence=[confidence_panel(n, o, retrained) for n, o in both.items() if o is not None],
-        spread=[ranked_panel("on the forgotten samples", answers)] if own else [],
+        spread=[ranked_panel("on the forgotten samples", answers)] if models else [],
         one=one,
         words=words,
         before=before is not None,

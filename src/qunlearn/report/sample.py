@@ -40,8 +40,8 @@ def sample_panels(
     labels = split.data.labels[split.forget]
     sample = Sample.telling(labels, split.data.classes, before, judge, *models.values())
     drawn = [
-        sample_panel(name, sample, {BEFORE: before, RETRAIN: retrain, AFTER: own})
-        for name, own in models.items()
+        sample_panel(name, sample, {BEFORE: before, RETRAIN: retrain, AFTER: outputs})
+        for name, outputs in models.items()
     ]
     if image:
         named = sample.names[sample.truth]
@@ -110,7 +110,7 @@ class Sample:
         """Which sample it is, and what to look for."""
         then, now = (f"{100 * confidence:.0f} %" for confidence in self.fell)
         judge = "in Retrain" if by_retrain else "after"
-        said = (
+        lead = (
             f"The forgotten sample whose true class lost most confidence: {then} before, {now} "
             f"{judge}. "
             if self.fell[0] > self.fell[1]
@@ -118,12 +118,12 @@ class Sample:
             f"{then} before, {now} {judge}. "
         )
         if by_retrain:
-            return said + (
+            return lead + (
                 "Good: the bar of the true class ends near Retrain's mark. To which classes the "
                 "rest goes is chance, and another Retrain may choose others; but they are few, "
                 "for a model is seldom evenly uncertain about what it never saw."
             )
-        return said + "It is the one that changed most, not a typical one."
+        return lead + "It is the one that changed most, not a typical one."
 
 
 def fitting(name: str) -> str:
@@ -145,9 +145,9 @@ def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | Non
         answers: Those before, of Retrain, and after; None where they are not available.
     """
     known = {
-        name: (100 * found.answers[sample.place][sample.shown]).tolist()
-        for name, found in answers.items()
-        if found is not None
+        name: (100 * outputs.answers[sample.place][sample.shown]).tolist()
+        for name, outputs in answers.items()
+        if outputs is not None
     }
     places = range(len(sample.names))
     named = [n + (" (true)" if i == sample.truth else "") for i, n in enumerate(sample.names)]
@@ -172,8 +172,8 @@ def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | Non
         axes.spines["left"].set_color(LINE)
         axes.legend(signs, known, loc="lower center", bbox_to_anchor=(0.4, 1), ncols=3, fontsize=8)
 
-    said = ", ".join(f"{name} {values[sample.truth]:.0f} %" for name, values in known.items())
-    alt = f"Probabilities of the classes on one forgotten sample, {title}. True class: {said}."
+    shares = ", ".join(f"{name} {values[sample.truth]:.0f} %" for name, values in known.items())
+    alt = f"Probabilities of the classes on one forgotten sample, {title}. True class: {shares}."
     return draw(f"sample-{slug(title)}", title, alt, (3.5, 0.9 + 0.19 * len(places)), paint)
 
 

@@ -112,13 +112,13 @@ def again_command(
     >>> again_command("forget", Path("my runs/a.toml"), {"model": "nets:make"}, ["model"])
     "qunlearn forget --config 'my runs/a.toml' --model nets:make --out NEW"
     """
-    own = [
+    typed = [
         word
         for name in names
         if ":" in str(config.get(name, ""))
         for word in (f"--{name}", str(config[name]))
     ]
-    return shlex.join(["qunlearn", command, "--config", str(file), *own, "--out", "NEW"])
+    return shlex.join(["qunlearn", command, "--config", str(file), *typed, "--out", "NEW"])
 
 
 def facts_of(info: RunInfo) -> dict[str, object]:

@@ -59,8 +59,7 @@ def run_answers(metrics: RunMetrics, verdict: Verdict) -> list[Answer]:
         _chance_words(forgotten, max(SMALLEST, half_width(after.forgotten, forgotten))),
         "It was compared with a model that was retrained without them."
         if retrain is not None
-        else "There is no retrained model to compare with; samples that the model never saw stand "
-        "in for it.",
+        else "There is no retrained model, so forgotten samples were compared with unseen ones.",
         _probe_words(metrics.relearning),
         PROOF,
     ]
@@ -104,18 +103,18 @@ def good_words(after: Accuracies, before: Accuracies, retrain: Accuracies | None
 
     >>> print(good_words(Accuracies(70, 99.9, 88), Accuracies(99, 100, 89)))
     ... # doctest: +NORMALIZE_WHITESPACE
-    Yes: it gets 99.9 % of the samples it keeps right (100.0 % before), and 88.0 % of new samples
+    Yes: its accuracy is 99.9 % on retained samples (100.0 % before), and 88.0 % on new samples
     (89.0 % before).
     >>> good_words(Accuracies(70, 90, None), Accuracies(99, 100, None))
-    'No: it gets 90.0 % of the samples it keeps right (100.0 % before).'
+    'No: its accuracy is 90.0 % on retained samples (100.0 % before).'
     """
     usual = retrain or before
     falls = [min(before.kept, usual.kept) - after.kept]
-    words = f"it gets {after.kept:.1f} % of the samples it keeps right ({before.kept:.1f} % before"
+    words = f"its accuracy is {after.kept:.1f} % on retained samples ({before.kept:.1f} % before"
     words += f", {retrain.kept:.1f} % if retrained)" if retrain else ")"
     if after.new is not None and before.new is not None:
         falls.append(min(before.new, before.new if usual.new is None else usual.new) - after.new)
-        words += f", and {after.new:.1f} % of new samples ({before.new:.1f} % before"
+        words += f", and {after.new:.1f} % on new samples ({before.new:.1f} % before"
         words += f", {retrain.new:.1f} % if retrained)" if retrain and retrain.new else ")"
     word = "Yes" if max(falls) <= SMALLEST else "Nearly" if max(falls) <= HARM else "No"
     return f"{word}: {words}."
@@ -152,8 +151,8 @@ def _probe_words(probe: Relearning | None) -> str:
     if probe is None:
         return "Whether further training brings the samples back was not tested."
     if probe.deep:
-        return "Further training on the samples it keeps did not bring the forgotten ones back."
-    return "Further training on the samples it keeps brings forgotten ones back."
+        return "Further training on retained samples did not bring the forgotten ones back."
+    return "Further training on retained samples brings forgotten ones back."
 
 
 def asked_words(

@@ -10,7 +10,7 @@ from qunlearn.report.html import counted
 from qunlearn.report.verdict import COARSE, Verdict
 
 
-def target_words(found: Calibration) -> str:
+def target_words(calibration: Calibration) -> str:
     """Whether the target was reached, with the figures.
 
     >>> print(target_words(Calibration(85.3, 86.0, 91.6, 1.1, 450, 5000, random=True,
@@ -23,32 +23,32 @@ def target_words(found: Calibration) -> str:
     reached. Logits were rescaled by 1.05 to restore the original temperature; no prediction
     changes.
     """
-    words = [_lead(found), _figures(found)]
-    if found.distance is not None and found.distance_before is not None:
+    words = [_lead(calibration), _figures(calibration)]
+    if calibration.distance is not None and calibration.distance_before is not None:
         words.append(
             f"Distance of the distribution from its target (Kolmogorov-Smirnov): "
-            f"{found.distance:.2f}, before {found.distance_before:.2f}; up to "
-            f"{max(UNEVEN, found.distance_chance):.2f} counts as reached."
+            f"{calibration.distance:.2f}, before {calibration.distance_before:.2f}; up to "
+            f"{max(UNEVEN, calibration.distance_chance):.2f} counts as reached."
         )
-    for waited in dict.fromkeys(found.waited_for):
+    for waited in dict.fromkeys(calibration.waited_for):
         words.append(
             "More steps than planned were needed until "
             + {"target": "the target was reached.", "retained": "retained samples recovered."}[
                 waited
             ]
         )
-    if found.logit_scale > 1.02:
+    if calibration.logit_scale > 1.02:
         words.append(
-            f"Logits were rescaled by {found.logit_scale:.2f} to restore the original temperature; "
-            "no prediction changes."
+            f"Logits were rescaled by {calibration.logit_scale:.2f} to restore the original "
+            "temperature; no prediction changes."
         )
-    if not found.random and not found.class_wise:
+    if not calibration.random and not calibration.class_wise:
         words.append("The request is no random share; unseen samples are the best model there is.")
     return " ".join(words)
 
 
-def _lead(found: Calibration) -> str:
-    above, remedy = found.reached - found.target, _remedy(found)
+def _lead(calibration: Calibration) -> str:
+    above, remedy = calibration.reached - calibration.target, _remedy(calibration)
     return {
         "reached": "Target reached.",
         "short": f"Target not reached: {above:.1f} points above it; {remedy}.",
@@ -58,82 +58,87 @@ def _lead(found: Calibration) -> str:
         "little": "There was little to forget.",
         "open": f"The sample is {-above:.1f} points below its target; a single sample cannot show "
         "whether that is too far.",
-    }[found.state]
+    }[calibration.state]
 
 
-def _figures(found: Calibration) -> str:
+def _figures(calibration: Calibration) -> str:
     target = (
         "0 %, for nothing of the class is retained"
-        if found.class_wise
-        else f"{found.target:.1f} ± {found.chance:.1f} % (estimated from "
-        f"{counted(found.unseen, 'unseen sample')})"
+        if calibration.class_wise
+        else f"{calibration.target:.1f} ± {calibration.chance:.1f} % (estimated from "
+        f"{counted(calibration.unseen, 'unseen sample')})"
     )
     return (
-        f"Mean confidence in the true label on the forgotten samples: {found.reached:.1f} %, "
-        f"target {target}, before forgetting {found.before:.1f} %."
+        f"Mean confidence in the true label on the forgotten samples: {calibration.reached:.1f} %, "
+        f"target {target}, before forgetting {calibration.before:.1f} %."
     )
 
 
-def _remedy(found: Calibration) -> str:
+def _remedy(calibration: Calibration) -> str:
     """What to do if the target was missed."""
-    if found.state == "too far":
-        return f"try --set lr={found.lr / 2:g}" if found.lr else "use --method retrain"
-    if found.limited:
+    if calibration.state == "too far":
+        return f"try --set lr={calibration.lr / 2:g}" if calibration.lr else "use --method retrain"
+    if calibration.limited:
         return "allow more steps"
-    if found.depth == "shallow":
+    if calibration.depth == "shallow":
         return "try --depth deep"
     return "use --method retrain"
 
 
-def judged_by_target(verdict: Verdict, found: Calibration, *, outgrown: bool = False) -> Verdict:
+def judged_by_target(
+    verdict: Verdict, calibration: Calibration, *, outgrown: bool = False
+) -> Verdict:
     """The verdict on a network, where there is no Retrain to decide it.
 
     Args:
         verdict: The one beside unseen samples.
-        found: The target, and what was reached.
+        calibration: The target, and what was reached.
         outgrown: Whether the network became much more confident on unseen samples: the target,
             which is estimated before forgetting, is then out of date.
     """
     if verdict.level == "damaged":
         return verdict
-    if verdict.level == "too-much" and outgrown and found.met and not found.class_wise:
+    if verdict.level == "too-much" and outgrown and calibration.met and not calibration.class_wise:
         headline = (
             "the target is reached, but by now the model does better on unseen samples than on the "
             "forgotten ones, which can give them away; train the original for longer first."
         )
         return replace(verdict, headline=headline, met=False)
-    above, remedy = found.reached - found.target, _remedy(found)
+    above, remedy = calibration.reached - calibration.target, _remedy(calibration)
     level, word, headline = verdict.level, verdict.word, verdict.headline
-    if found.state == "short":
-        level, word = "no", "Only in part" if above < (found.before - found.target) / 2 else "No"
+    if calibration.state == "short":
+        level, word = (
+            "no",
+            "Only in part" if above < (calibration.before - calibration.target) / 2 else "No",
+        )
         headline = (
             f"confidence on the forgotten samples is {above:.1f} points above its target; {remedy}."
         )
-    elif found.state == "too far":
+    elif calibration.state == "too far":
         level, word = "too-much", "Too much"
         headline = (
             f"confidence on the forgotten samples is {-above:.1f} points below its target, which "
             f"can give them away; {remedy}."
         )
-    elif found.state == "uneven":
+    elif calibration.state == "uneven":
         level, word = "no", "Only on average"
         headline = (
             "the mean confidence on the forgotten samples is at its target, but its distribution "
             f"is not, which can give them away; {remedy}."
         )
-    elif found.class_wise:
+    elif calibration.class_wise:
         pass
-    elif found.state == "little":
+    elif calibration.state == "little":
         level, word = "unsure", "Inconclusive"
         headline = "already before, the model treated these samples much like unseen ones."
-    elif found.samples == 1:
+    elif calibration.samples == 1:
         level, word = "unsure", "Inconclusive"
         headline = "the model may well never have seen the sample, but one sample shows little."
-    elif found.chance > COARSE:
+    elif calibration.chance > COARSE:
         level, word = "unsure", "Inconclusive"
         headline = (
             "the target is reached, but it was estimated from too few samples "
-            f"(± {found.chance:.1f} points; at most ± {COARSE:.0f} is accepted)."
+            f"(± {calibration.chance:.1f} points; at most ± {COARSE:.0f} is accepted)."
         )
     else:
         level, word = "yes", "Yes"

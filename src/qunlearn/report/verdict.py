@@ -1,15 +1,21 @@
-"""Did the model forget? The answer in words, as careful as the measurements are coarse."""
+"""What a verdict is, and how an ordered table of rules decides it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
 
 SMALLEST = 2.0
-"""Gaps of so many points are not spoken of, however exactly they are known."""
+"""Gaps of up to so many points are ignored, however exactly they are known."""
+
 HARM = 5.0
-"""By so many points a model may be worse at what it should keep."""
+"""How many points the accuracy on retained and new samples may fall."""
+
 COARSE = 10.0
-"""Where smaller gaps than this cannot be told from chance, nothing is called forgotten."""
+"""Where chance may explain gaps of more points than this, the verdict is "Inconclusive"."""
 
 PROOF = (
     "Measurements like these can show that something is remembered; they cannot prove that "
@@ -44,3 +50,29 @@ class Verdict:
 
     def __str__(self) -> str:
         return " ".join([self.answer, *self.reasons])
+
+
+@dataclass(frozen=True)
+class Rule(Generic[V]):
+    """One answer, and when it is the answer.
+
+    Attributes:
+        applies: Whether it is, from what was measured.
+        level: The verdict's level.
+        word: Its word.
+        headline: The rest of the sentence, or a function that makes it from what was measured.
+    """
+
+    applies: Callable[[V], bool]
+    level: str
+    word: str
+    headline: str | Callable[[V], str]
+
+
+def decided(
+    rules: Iterable[Rule[V]], view: V, reasons: tuple[str, ...], cautions: tuple[str, ...]
+) -> Verdict:
+    """The verdict of the first rule that applies."""
+    rule = next(rule for rule in rules if rule.applies(view))
+    headline = rule.headline if isinstance(rule.headline, str) else rule.headline(view)
+    return Verdict(rule.level, rule.word, headline, reasons, cautions)

@@ -89,8 +89,8 @@ def asked_together(split: Split, path: Path) -> tuple[Split, tuple[RequestLine, 
         key = (row.reference or f"request {number + 1}", row.received)
         lines.setdefault(key, {}).update(dict.fromkeys(names))
     every = dict.fromkeys(name for names in lines.values() for name in names)
-    told = tuple(RequestLine(len(names), *key) for key, names in lines.items())
-    return split.forget_ids(list(every)), told
+    counted = tuple(RequestLine(len(names), *key) for key, names in lines.items())
+    return split.forget_ids(list(every)), counted
 
 
 def _matched(split: Split, row: Row, usable: torch.Tensor, path: Path) -> list[str]:

@@ -29,17 +29,17 @@ PLACES = ("run", "start_from", "provenance.data")
 
 
 def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:
-    """Make a run's model forget what is asked, and save the new model in the folder `out`.
+    """Make a run's model forget the requested samples; save the new model in the folder `out`.
 
-    Samples held out and of the test part that are asked for are retired; if there are no others,
-    the new run has the same weights. With `resume`, resume the run that was begun there, if there
-    is one: what it was asked is known there.
+    Requested samples of the held-out and test parts are retired. If there are no others, the new
+    run has the same weights. With `resume`, a run that was begun in `out` is resumed with the
+    request on record there.
     """
     return execute(plan_forgetting(config, out, resume=resume), out, resume=resume)
 
 
 def execute(plan: Plan, out: Path, *, resume: bool = False) -> Run:
-    """Do what was planned."""
+    """Carry out a plan."""
     place(plan.split.data)
     with Run.writing(out, plan.record, plan.header.split, resume, places=PLACES) as run:
         if Run.is_complete(out):

@@ -1,4 +1,4 @@
-"""What is measured on a run, and what is known beside it: `metrics.json`, typed."""
+"""The scores of a run and the findings of its method: `metrics.json`, typed."""
 
 from __future__ import annotations
 

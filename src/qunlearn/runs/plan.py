@@ -78,7 +78,7 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     columns = begun is None and any(each is not None for each in joins)
     known = data_config(origin, **config.changed)
     data, then = located(origin, known, config.data_path, columns=columns)
-    split, lines = _asked(then, config) if begun is None else (then.repeat(begun), None)
+    split, lines = _with_request(then, config) if begun is None else (then.repeat(begun), None)
     if config.budget is not None:
         values |= {"steps": within_budget(config.budget, recipe, split, method, settings)}
         settings = settings_of(method, values)
@@ -103,9 +103,8 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     record |= {"settings": settings.to_dict(), TABLE: provenance.to_dict()}
     if split.requests[-1].ids:
         check_request(model, split, settings, config.processes)
-    elif (
-        metrics_of(origin).before is not None
-    ):  # samples are only retired: the weights are the previous ones
+    elif metrics_of(origin).before is not None:
+        # Samples are only retired, so the weights are the previous ones.
         earlier = asked_of(origin)
         record |= {"method": earlier.method, "settings": earlier.settings}
     return Plan(config, origin, model, split, header, method, settings, fabric, record)
@@ -133,9 +132,9 @@ def _begun_request(config: ForgetConfig, out: Path) -> Request | None:
     return kept.requests[-1] if kept.requests else None
 
 
-def _asked(split: Split, config: ForgetConfig) -> tuple[Split, tuple[RequestLine, ...]]:
-    """The split with what is asked, and whose requests that are, where that is said."""
-    told = config.reference, config.received and checked_day(config.received, "received")
+def _with_request(split: Split, config: ForgetConfig) -> tuple[Split, tuple[RequestLine, ...]]:
+    """The split with the request, and its lines for the ledger."""
+    received = config.received and checked_day(config.received, "received")
     if config.requests is not None:
         others = [flag for name, flag in WAYS.items() if getattr(config, name) is not None]
         others += [f"--{n}" for n in ("received", "reference") if getattr(config, n) is not None]
@@ -144,13 +143,14 @@ def _asked(split: Split, config: ForgetConfig) -> tuple[Split, tuple[RequestLine
                 f"--requests says what to forget, and when it was asked; leave {others[0]} out."
             )
         return asked_together(split, config.requests)
-    split = asked(split, config)
+    split = add_request(split, config)
     request = split.requests[-1]
     count = len(request.ids) + len(request.retired)
-    return split, (RequestLine(count, *told),) if any(told) else ()
+    line = RequestLine(count, config.reference, received)
+    return split, (line,) if config.reference or received else ()
 
 
-def asked(split: Split, request: RequestConfig) -> Split:
+def add_request(split: Split, request: RequestConfig) -> Split:
     """The split with the request added."""
     flags = [flag for name, flag in WAYS.items() if getattr(request, name) is not None]
     if len(flags) != 1:

@@ -1,4 +1,4 @@
-"""How a network was trained, and how far a method follows that; above all Retrain."""
+"""How a network was trained, and which of these settings a method inherits."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def recipe_of(run: Run) -> Recipe:
 
 
 def inherited(recipe: Recipe, method: Method, started: bool = False) -> dict[str, object]:
-    """The settings that follow the network's training, unless others are given.
+    """The settings that a method takes over from the network's training, as its defaults.
 
-    Those that the method inherits stay as the network is used to. Retrain follows the whole recipe,
-    where it is the whole: not if the network was adopted, or trained from another run's, unless
-    Retrain is `started` likewise.
+    Most methods take over `method.config.inherits`. Retrain takes over the whole recipe if that
+    describes the whole training: not for an adopted network, and for one that was trained from
+    another run's network only if Retrain is `started` from a network as well.
     """
     if not issubclass(method.config, SgdStepConfig):
         return {}
@@ -62,7 +62,7 @@ def retrain_steps(recipe: Recipe, split: Split) -> int | None:
 def within_budget(
     budget: float, recipe: Recipe, split: Split, method: Method, settings: MethodConfig
 ) -> int:
-    """The most steps: as many as are given, or a share of a Retrain's; no more than are set."""
+    """The maximum number of steps by a budget; at most `settings.steps`."""
     if "steps" not in method.config.model_fields:
         raise UserError(
             f"Method {method.name!r} has no number of steps that a budget could limit; leave "

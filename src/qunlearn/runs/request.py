@@ -71,11 +71,11 @@ class RequestConfig(Config):
     def joined(
         cls, written: Mapping[str, object], flags: Mapping[str, object]
     ) -> dict[str, object]:
-        """Another way to ask replaces the file's; settings are put beside the file's."""
+        """A flag that says what to forget replaces the file's; method settings are merged."""
         kept = dict(written)
         if flags.keys() & {*WAYS, "requests"}:
-            once = (*WAYS, "requests", "column", "skip_unusable")
-            kept = {name: v for name, v in kept.items() if name not in once}
+            replaced = (*WAYS, "requests", "column", "skip_unusable")
+            kept = {name: v for name, v in kept.items() if name not in replaced}
             _forget_record(kept, "request")
         if "settings" in flags and "settings" in kept:
             settings = flags["settings"]
@@ -91,13 +91,13 @@ class RequestConfig(Config):
 
 
 def _forget_record(settings: dict[str, object], name: str) -> None:
-    """Leave out of the provenance what other flags were given for."""
+    """Remove an entry of the provenance that flags have overridden."""
     if isinstance(record := settings.get(TABLE), Mapping):
         settings[TABLE] = {key: value for key, value in record.items() if key != name}
 
 
 class OriginConfig(Config):
-    """What the run that forgets knows about its data; overrides for a moved folder."""
+    """The run that is to forget, and overrides where its data has moved."""
 
     panel: ClassVar[str] = "Where things are"
 
@@ -128,7 +128,7 @@ class OriginConfig(Config):
 
     @property
     def changed(self) -> dict[str, object]:
-        """What is known of the data otherwise than from the run."""
+        """What overrides the run's own record of its data."""
         known = {} if self.record.data is None else self.record.data.to_dict()
         return known if self.metadata is None else {**known, "metadata": self.metadata}
 
@@ -161,8 +161,8 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     )
     start_from: Path | None = Field(
         None,
-        description="With --method retrain, for a network that was trained from another run's "
-        "network: the Retrain of that other run.",
+        description="With --method retrain: the run whose weights it starts from. Needed if the "
+        "network was trained from another run's network; name the Retrain of that run.",
     )
     depth: Depth | None = Field(
         None,
@@ -172,11 +172,12 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     budget: float | None = Field(
         None,
         gt=0,
-        description="Maximum number of steps, or, below 1, a fraction of a Retrain's steps, such "
-        "as 0.05.",
+        description="Maximum number of steps; a number below 1 is a fraction of the steps of a "
+        "Retrain.",
     )
     skip_probe: bool = Field(
-        False, description="Do not measure what fine-tuning on retained samples brings back."
+        False,
+        description="Skip the test whether fine-tuning on retained samples brings others back.",
     )
     epochs: int | None = Field(None, description="Same as --set epochs=N, and overrides it.")
     seed: int | None = Field(None, description="Same as --set seed=N, and overrides it.")

@@ -91,7 +91,7 @@ def save_forgotten(
     config = {
         "run": IN_PYTHON if origin is None else str(origin),
         "method": method,
-        **_asked(split.requests[-1]),
+        **_request_settings(split.requests[-1]),
         "settings": dict(settings),
         TABLE: Provenance(
             origin=digest or None, request=request_digest(split), data=known, recipe=recipe
@@ -207,7 +207,7 @@ def _check_origin(run: Run, original: nn.Module, split: Split) -> None:
         )
 
 
-def _asked(request: Request) -> dict[str, object]:
+def _request_settings(request: Request) -> dict[str, object]:
     """The request as the command line's settings put it."""
     detail = request.detail
     if request.kind == "random":

@@ -1,7 +1,7 @@
 """Replacing several files of a run folder as one: a kill at any instant is recovered from.
 
 The new files are written to a folder of their own. Once all are there, a marker says so; from then
-on they are moved into place, `run.json` last, whoever has to go on with it.
+on they are moved into place, `run.json` last; after a kill, the next process completes the move.
 """
 
 from __future__ import annotations

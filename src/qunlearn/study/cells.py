@@ -32,14 +32,14 @@ from qunlearn.study.table import CellResult
 class Cell:
     """A method with its settings and its seed, and the folder that its run is kept in.
 
-    `asked` is the digest of the samples that are to be forgotten.
+    `request` is the digest of the samples that are to be forgotten.
     """
 
     method: str
     seed: int
     config: ForgetConfig
     path: Path
-    asked: str
+    request: str
 
     @property
     def done(self) -> bool:
@@ -57,7 +57,7 @@ class Cell:
                 f"The cell {str(self.path)!r} was made from another network than "
                 f"{str(origin.path)!r} holds now; name a new folder with --out."
             )
-        if provenance_of(run).request != self.asked:
+        if provenance_of(run).request != self.request:
             raise UserError(
                 f"The cell {str(self.path)!r} has forgotten other samples than are asked for now; "
                 "name a new folder with --out."
@@ -84,7 +84,7 @@ class Cells:
 
     config: CompareConfig
     home: Path
-    asked: str
+    request: str
 
     def cell(self, name: str, settings: Settings, seed: int) -> Cell:
         """A cell of the table."""
@@ -99,24 +99,26 @@ class Cells:
         self, path: Path, name: str, settings: Settings, seed: int, *, skip_probe: bool = False
     ) -> Cell:
         """The cell at a path; beside it, if a run with other settings, or of old code, is there."""
-        own: dict[str, object] = {
+        values: dict[str, object] = {
             "method": variant(name)[0],
             "settings": {**settings, "seed": seed},
             "skip_probe": skip_probe,
         }
-        if own["method"] == "retrain":
-            own |= start_of(self.config, seed)
-        config = ForgetConfig.parse({**self.config.origin(), **own})
+        if values["method"] == "retrain":
+            values |= start_of(self.config, seed)
+        config = ForgetConfig.parse({**self.config.origin(), **values})
         wanted = stated(config)
         if Run.is_complete(path):
-            Cell(name, seed, config, path, self.asked).check()  # of another request, none is beside
+            Cell(
+                name, seed, config, path, self.request
+            ).check()  # of another request, none is beside
             run = Run.open(path)
             start = {"start": provenance_of(run).start}
-            found = {**run.config, **start, "revision": run.info.revision}
-            if {key: found.get(key) for key in wanted} != wanted:
+            recorded = {**run.config, **start, "revision": run.info.revision}
+            if {key: recorded.get(key) for key in wanted} != wanted:
                 digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
                 path = path.with_name(f"{path.name}-{digest[:8]}")
-        return Cell(name, seed, config, path, self.asked)
+        return Cell(name, seed, config, path, self.request)
 
 
 def start_of(config: CompareConfig, seed: int) -> dict[str, Path]:

@@ -16,7 +16,7 @@ from qunlearn.runs.evaluate import scores_of
 from qunlearn.runs.nearby import nearby
 from qunlearn.runs.origin import recorded
 from qunlearn.runs.outputs import outputs_of
-from qunlearn.runs.plan import asked, request_digest
+from qunlearn.runs.plan import add_request, request_digest
 from qunlearn.runs.provenance import TABLE
 from qunlearn.runs.recipe import check_start, inherited, recipe_of
 from qunlearn.runs.reference import check_test
@@ -44,18 +44,18 @@ def compare_run(
     """
     origin = recorded(out, config.run, config.record.origin)
     config = config.model_copy(update=found_again(config, out) | {"run": origin.path})
-    source, given = planned(config)
-    cells = Cells(config, home or out, check(config, given))
+    source, by_method = planned(config)
+    cells = Cells(config, home or out, check(config, by_method))
     record = config.to_dict() | {TABLE: {"origin": origin.info.model_sha256}}
     with named(cells.home, out), ExitStack() as stack:
-        references = retrain_cells(cells, given)
+        references = retrain_cells(cells, by_method)
         if executor is None:
             executor = stack.enter_context(opened_executor(config, cells.home))
         if config.join:
             StudyFolder.joined(out, record)
-            return tabulated(config, cells, references, given, source, executor)
+            return tabulated(config, cells, references, by_method, source, executor)
         with StudyFolder.writing(out, record) as folder:
-            table = tabulated(config, cells, references, given, source, executor)
+            table = tabulated(config, cells, references, by_method, source, executor)
             folder.write_table(table.to_json())
     return table
 
@@ -68,16 +68,16 @@ def found_again(config: CompareConfig, out: Path) -> dict[str, Path]:
 
 def retrain_all(config: CompareConfig, home: Path, executor: Executor) -> None:
     """Make the Retrains of a comparison, and nothing else of it."""
-    _, given = planned(config)
+    _, by_method = planned(config)
     with named(home):
-        references = retrain_cells(Cells(config, home, check(config, given)), given)
+        references = retrain_cells(Cells(config, home, check(config, by_method)), by_method)
         list(map(_made, run_cells(references, executor, "retraining")))
 
 
-def retrain_cells(cells: Cells, given: Mapping[str, Settings]) -> list[Cell]:
+def retrain_cells(cells: Cells, by_method: Mapping[str, Settings]) -> list[Cell]:
     """The Retrains that a comparison measures against."""
     seeds = range(cells.config.seeds)
-    references = [cells.cell("retrain", given["retrain"], seed) for seed in seeds]
+    references = [cells.cell("retrain", by_method["retrain"], seed) for seed in seeds]
     for cell in references:
         cell.check()
     return references
@@ -87,7 +87,7 @@ def tabulated(
     config: CompareConfig,
     cells: Cells,
     references: Sequence[Cell],
-    given: dict[str, Settings],
+    by_method: dict[str, Settings],
     source: Source | None,
     executor: Executor,
 ) -> Table:
@@ -98,16 +98,18 @@ def tabulated(
     split = split_of(retrains[0], config.data_path)
     if config.tune:
         searches = [
-            Search(cells, retrains[0], split.whole_classes, name, given[name])
+            Search(cells, retrains[0], split.whole_classes, name, by_method[name])
             for name in config.names
         ]
         for name, best in run_searches(searches, executor).items():
             if isinstance(best, Failure):
                 failed[name] = str(best)
             else:
-                given[name], trials[name] = best
+                by_method[name], trials[name] = best
     names = [name for name in config.names if name not in failed]
-    wanted = [cells.cell(name, given[name], seed) for name in names for seed in range(config.seeds)]
+    wanted = [
+        cells.cell(name, by_method[name], seed) for name in names for seed in range(config.seeds)
+    ]
     made = run_cells(wanted, executor, "comparing")
     outcomes = list(zip(wanted, made, strict=True))
     for cell, run in outcomes:
@@ -156,16 +158,16 @@ def planned(config: CompareConfig) -> tuple[Source | None, dict[str, Settings]]:
 
 def settings_given(config: CompareConfig, name: str, source: Source | None) -> Settings:
     """A method's settings before any search; those of a flag or a variant win over a table's."""
-    found = source.settings[source.row(name)] if source and name != "retrain" else {}
-    return {**found, **config.settings_for(name)}
+    from_table = source.settings[source.row(name)] if source and name != "retrain" else {}
+    return {**from_table, **config.settings_for(name)}
 
 
-def check(config: CompareConfig, given: Mapping[str, Settings]) -> str:
+def check(config: CompareConfig, by_method: Mapping[str, Settings]) -> str:
     """Raise whatever is wrong before anything is made; the digest of the samples asked for."""
     origin = Run.open(config.run)
     origin.check_model()
     data, columns = data_config(origin, **config.changed), config.where is not None
-    split = asked(located(origin, data, config.data_path, columns=columns)[1], config)
+    split = add_request(located(origin, data, config.data_path, columns=columns)[1], config)
     if not split.requests[-1].ids:
         raise UserError(
             "There is nothing to compare: none of the samples that are asked for was trained on, "
@@ -173,13 +175,13 @@ def check(config: CompareConfig, given: Mapping[str, Settings]) -> str:
         )
     check_test(split)
     recipe, started = recipe_of(origin), config.retrains_from is not None
-    for name, settings in given.items():
+    for name, settings in by_method.items():
         method = find_method(variant(name)[0])
         settings_of(method, {**inherited(recipe, method, started), **settings})
     for seed in range(config.seeds if started else 0):
-        own = {**config.origin(), "method": "retrain", **start_of(config, seed)}
-        check_start(ForgetConfig.parse(own), origin, split)
-    if not given.keys() - {"retrain"}:
+        retrain = {**config.origin(), "method": "retrain", **start_of(config, seed)}
+        check_start(ForgetConfig.parse(retrain), origin, split)
+    if not by_method.keys() - {"retrain"}:
         raise UserError("There is nothing to compare with Retrain; name a method with --methods.")
     return request_digest(split)
 

@@ -80,7 +80,7 @@ class CompareConfig(OriginConfig, RequestConfig, ExecutorConfig, ComputeConfig):
 
     def settings_for(self, method: str) -> Settings:
         """The settings given for one method."""
-        own = {}
+        chosen = {}
         base, fixed = variant(method)
         known = {"retrain", *(variant(name)[0] for name in self.names)}
         for spelt, value in self.settings.items():
@@ -95,8 +95,8 @@ class CompareConfig(OriginConfig, RequestConfig, ExecutorConfig, ComputeConfig):
                     f"retrain, {', '.join(self.names)}."
                 )
             if who == base:
-                own[name] = value
-        return own | fixed
+                chosen[name] = value
+        return chosen | fixed
 
     def origin(self) -> dict[str, object]:
         """What every cell is asked: the run, the samples, the machine."""
@@ -132,12 +132,12 @@ def variant(name: str) -> tuple[str, dict[str, object]]:
     >>> variant("ft")
     ('ft', {})
     """
-    found = re.fullmatch(r"([^\[\]]+?)\s*(?:\[([^\]]*)\])?", name)
-    if not found:
+    match = re.fullmatch(r"([^\[\]]+?)\s*(?:\[([^\]]*)\])?", name)
+    if not match:
         raise UserError(f"The method {name!r} cannot be read; write NAME or NAME[SETTING=VALUE].")
-    given = [part for part in (found[2] or "").split(";") if part.strip()]
+    parts = [part for part in (match[2] or "").split(";") if part.strip()]
     try:
-        return found[1], pairs(given)
+        return match[1], pairs(parts)
     except ValueError as error:
         raise UserError(f"The variant {name!r} cannot be read: {error}.") from None
 
@@ -150,8 +150,8 @@ def folder_name(method: str) -> str:
     >>> folder_name("my.module:name")
     'my.module-name-3b3743c4'
     """
-    base, given = variant(method)
-    spelt = "-".join([base, *(f"{name}={value}" for name, value in given.items())])
+    base, settings = variant(method)
+    spelt = "-".join([base, *(f"{name}={value}" for name, value in settings.items())])
     safe = re.sub(r"[^\w.=+-]", "-", spelt).strip("-.")
     if safe == spelt:
         return safe

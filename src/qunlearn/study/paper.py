@@ -89,9 +89,9 @@ def stated(experiment: str, dataset: str, quantizer: str) -> list[Stated]:
     >>> [(row.method, row.value) for row in stated("runtime", "cifar100", "lsq+")]
     [('retrain', 20.0), ('oeu', 3.0)]
     """
-    asked = (experiment, dataset, quantizer)
+    key = (experiment, dataset, quantizer)
     rows = (typed(Stated, row, Path("stated.csv")) for row in _read("stated.csv"))
-    return [row for row in rows if (row.experiment, row.dataset, row.quantizer) == asked]
+    return [row for row in rows if (row.experiment, row.dataset, row.quantizer) == key]
 
 
 def _read(name: str) -> list[dict[str, str]]:

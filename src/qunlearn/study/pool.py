@@ -86,10 +86,10 @@ class Training:
         pool, path = self.pool, self.pool.trained(self.number)
         header = Header.read(pool.origin.model_path)
         training = {k: v for k, v in pool.plan.training.items() if k != "original"}
-        own = {"seed": self.number, "pool": pool.plan.digest, "number": self.number}
+        identity = {"seed": self.number, "pool": pool.plan.digest, "number": self.number}
         threads = {} if self.config.threads is None else {"threads": self.config.threads}
         place = place_of(pool.origin).to_dict()
-        config = PoolNetworkConfig.parse({**place, **training, **threads, **own})
+        config = PoolNetworkConfig.parse({**place, **training, **threads, **identity})
         spec = replace(
             spec_of(header, self.config.model, str(self.origin)), width=float(config.width)
         )
@@ -147,7 +147,7 @@ def _cell(
     path = pool.ids(number)
     make_folder(path.parent)
     write_text(path, "\n".join(["id", *names]) + "\n")
-    asked: dict[str, object] = {
+    values: dict[str, object] = {
         "run": pool.trained(number),
         "ids": path,
         "method": method,
@@ -155,12 +155,12 @@ def _cell(
         "skip_probe": True,
     }
     if config.threads is not None:
-        asked["threads"] = config.threads
+        values["threads"] = config.threads
     if config.model is not None:
-        asked["model"] = config.model
+        values["model"] = config.model
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
     out = pool.unlearned(method, settings, number)
-    return Cell(method, number, ForgetConfig.parse(asked), out, digest)
+    return Cell(method, number, ForgetConfig.parse(values), out, digest)
 
 
 def _make(jobs: Sequence[Job], workers: int, title: str) -> None:

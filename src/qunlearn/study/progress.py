@@ -80,8 +80,8 @@ class Counts:
     def line(self) -> str:
         """The summary, with what runs where."""
         names = [f"{name} on {where}" for name, (where, _) in self.running.items()]
-        more = len(names) - MOST_NAMED
-        shown = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        unnamed = len(names) - MOST_NAMED
+        shown = ", ".join(names[:MOST_NAMED]) + (f" and {unnamed:,} more" if unnamed > 0 else "")
         return self.summary + (f"; running: {shown}" if names else "")
 
     def table(self) -> Group:

@@ -199,8 +199,8 @@ def _reproduced(
     recipes = [TrainConfig.parse(training(block, config, out)) for block in blocks]
     homes = [out / home_of(block, config) for block in blocks]
     for twin in filter(None, (twin_of(block, config) for block in blocks)):
-        own = TrainConfig.parse(training(twin, config, out))
-        check_original(out / home_of(twin, config) / "original", own)
+        twin_recipe = TrainConfig.parse(training(twin, config, out))
+        check_original(out / home_of(twin, config) / "original", twin_recipe)
     for home, recipe in zip(homes, recipes, strict=True):
         check_original(home / "original", recipe)
     # Whatever is wrong is said before hours of training.
@@ -217,8 +217,8 @@ def _reproduced(
         make_original(original, recipe)
         # Experiments that ask the same of the same network share their cells, not their table.
         cells = home / block.folder
-        asked = comparison(block, config, original, out)
-        table = compare_run(asked, cells / config.what, cells, executor)
+        compare = comparison(block, config, original, out)
+        table = compare_run(compare, cells / config.what, cells, executor)
         # The paper's figures are of LSQ+, where the released code has LSQ.
         usual = block.quantizer == ("lsq" if config.variant == "released" else "lsq+")
         yield Block(
@@ -251,8 +251,8 @@ def make_twin(twin: Scenario, config: ReproduceConfig, out: Path, executor: Exec
     """Train the full-precision network and its Retrains, where they are not there yet."""
     home = out / home_of(twin, config)
     make_original(home / "original", TrainConfig.parse(training(twin, config, out)))
-    asked = comparison(twin, config, home / "original", out)
-    retrain_all(asked, home / twin.folder, executor)
+    compare = comparison(twin, config, home / "original", out)
+    retrain_all(compare, home / twin.folder, executor)
 
 
 def check_original(path: Path, recipe: TrainConfig) -> None:
@@ -260,7 +260,7 @@ def check_original(path: Path, recipe: TrainConfig) -> None:
     if not Run.is_complete(path):
         return
     made = Run.open(path)
-    found = TrainConfig.parse(separated(made.config))
+    trained = TrainConfig.parse(separated(made.config))
     elsewhere = {*ComputeConfig.model_fields, "data_dir", "cache_dir", "download"}
     elsewhere |= {"start_from", "provenance"}
     start = recipe.start_from
@@ -271,7 +271,7 @@ def check_original(path: Path, recipe: TrainConfig) -> None:
             "holds now; move it away, or name a new folder with --out."
         )
     for name in TrainConfig.model_fields.keys() - elsewhere:
-        was, wanted = getattr(found, name), getattr(recipe, name)
+        was, wanted = getattr(trained, name), getattr(recipe, name)
         if was != wanted:
             raise UserError(
                 f"The original {str(path)!r} was trained with {name} = {was!r}, not {wanted!r}; "
@@ -280,7 +280,7 @@ def check_original(path: Path, recipe: TrainConfig) -> None:
 
 
 def make_original(path: Path, recipe: TrainConfig) -> None:
-    """Train it, or go on where that was interrupted."""
+    """Train it, or resume its training."""
     if Run.is_complete(path):
         return
     try:
@@ -303,13 +303,17 @@ def comparison(
     """What a block asks of its network."""
     shared = (*ComputeConfig.model_fields, *ExecutorConfig.model_fields)
     shared += ("seeds", "settings_from", "tune", "select")
-    given = {name: getattr(config, name) for name in shared} | {"data_path": config.data_dir}
+    shared_values = {name: getattr(config, name) for name in shared} | {
+        "data_path": config.data_dir
+    }
     settings = {"retrain.epochs": 160} if config.scale == "paper" else {}
     methods = config.methods or block.methods
-    own = {"run": original, "methods": methods, "settings": settings, **block.request}
+    request = {"run": original, "methods": methods, "settings": settings, **block.request}
     if twin := twin_of(block, config):
-        own["retrains_from"] = out / home_of(twin, config) / twin.folder
-    return CompareConfig.parse({**{k: v for k, v in given.items() if v is not None}, **own})
+        request["retrains_from"] = out / home_of(twin, config) / twin.folder
+    return CompareConfig.parse(
+        {**{k: v for k, v in shared_values.items() if v is not None}, **request}
+    )
 
 
 def chosen(config: ReproduceConfig) -> list[Scenario]:
@@ -328,16 +332,16 @@ def chosen(config: ReproduceConfig) -> list[Scenario]:
         )
     blocks = EXPERIMENTS[config.what]
     if config.variant == "released":  # whose quantizer is LSQ
-        own = (replace(b, quantizer="lsq") if b.quantizer == "lsq+" else b for b in blocks)
-        blocks = tuple(dict.fromkeys(own))
+        variants = (replace(b, quantizer="lsq") if b.quantizer == "lsq+" else b for b in blocks)
+        blocks = tuple(dict.fromkeys(variants))
     # Whole words: cifar10 is not to find cifar100.
-    found = [b for b in blocks if not config.cells or f"-{config.cells}-" in f"-{b.name}-"]
-    if not found:
+    matching = [b for b in blocks if not config.cells or f"-{config.cells}-" in f"-{b.name}-"]
+    if not matching:
         raise UserError(
             f"No block of {config.what!r} has {config.cells!r} in its name; blocks are "
             f"{', '.join(block.name for block in blocks)}."
         )
-    return found
+    return matching
 
 
 def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, object]:

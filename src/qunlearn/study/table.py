@@ -273,8 +273,8 @@ def _row(
 
 
 def _relearned(metrics: Sequence[RunMetrics]) -> Interval | None:
-    found = [m.relearning.accuracy for m in metrics if m.relearning is not None]
-    return _mean(found) if len(found) == len(metrics) else None
+    accuracies = [m.relearning.accuracy for m in metrics if m.relearning is not None]
+    return _mean(accuracies) if len(accuracies) == len(metrics) else None
 
 
 def noise_floor(retrains: Sequence[CellResult]) -> NoiseFloor | None:
@@ -299,17 +299,17 @@ def lira_of(
     labels = split.data.labels[split.forget]
     confidence = [margin(each["forget"], labels) for each in outputs["retrain"]]
     areas, rates, distances = [], [], []
-    for seed, own in enumerate(outputs[name]):
+    for seed, outputs_of_seed in enumerate(outputs[name]):
         others = torch.stack([c for other, c in enumerate(confidence) if other != seed])
         null = lira(confidence[seed], others)
-        scores = lira(margin(own["forget"], labels), others)
+        scores = lira(margin(outputs_of_seed["forget"], labels), others)
         areas.append(auc(scores, null))
         rates.append(100 * tpr_at_fpr(scores, null))
         distances.append(auc(scores.abs(), null.abs()))
-    found = {"AUC": _mean(areas), "AUC of |z|": _mean(distances)}
+    figures = {"AUC": _mean(areas), "AUC of |z|": _mean(distances)}
     if len(labels) >= FEWEST:
-        found["TPR at 1 % FPR"] = _mean(rates)
-    return found
+        figures["TPR at 1 % FPR"] = _mean(rates)
+    return figures
 
 
 FEWEST = 100

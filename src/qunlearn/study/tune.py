@@ -37,14 +37,14 @@ class Search:
         retrain: The Retrain of seed 0.
         whole_classes: Whether whole classes are forgotten.
         name: The method.
-        given: Its settings that are not searched.
+        fixed: Its settings that are not searched.
     """
 
-    def __init__(self, cells: Cells, retrain: Run, whole_classes: bool, name: str, given: Settings):
-        self.cells, self.name, self._given = cells, name, given
+    def __init__(self, cells: Cells, retrain: Run, whole_classes: bool, name: str, fixed: Settings):
+        self.cells, self.name, self._fixed = cells, name, fixed
         self._retrain, self._whole_classes = retrain, whole_classes
         method = find_method(variant(name)[0])
-        self._ranges = {k: v for k, v in method.config.search.items() if k not in given}
+        self._ranges = {k: v for k, v in method.config.search.items() if k not in fixed}
         self._defaults = {k: method.config.model_fields[k].default for k in self._ranges}
         self.count = cells.config.tune if self._ranges else 0
         self.number = 0
@@ -61,10 +61,10 @@ class Search:
         method = find_method(variant(self.name)[0])
         depends: dict[str, object] = {
             "origin": Run.open(config.run).info.model_sha256,
-            "request": self.cells.asked,
+            "request": self.cells.request,
             "retrain": self._retrain.info.model_sha256,
             "method": [self.name, method.revision],
-            "given": {name: str(value) for name, value in sorted(self._given.items())},
+            "given": {name: str(value) for name, value in sorted(self._fixed.items())},
             "ranges": {name: [v.low, v.high, v.log] for name, v in self._ranges.items()},
             "select": config.select,
         }
@@ -86,7 +86,7 @@ class Search:
         """
         while self._numbers:
             self.number = self._numbers.popleft()
-            cell = self._cell(self._asked(self.number))
+            cell = self._cell(self._trial(self.number))
             cell.check()
             if cell.done:
                 self.tell(cell, None)
@@ -97,7 +97,7 @@ class Search:
                 return cell
         return None
 
-    def _asked(self, number: int) -> Any:
+    def _trial(self, number: int) -> Any:
         """The trial of a number: from the journal, or a new one."""
         optuna, study = need_optuna(), self._study
         with locked_in_turn(self.cells.home / SEARCHES):
@@ -127,7 +127,7 @@ class Search:
                     f"The journal of the search for {self.name} has {name} = {value!r}, which is "
                     f"outside its range; delete the folder {SEARCHES!r} of the study."
                 )
-        self._settings[self.number] = {**self._given, **settings}
+        self._settings[self.number] = {**self._fixed, **settings}
         return self.cells.trial(self.name, self._settings[self.number], self.number)
 
     def tell(self, cell: Cell, failure: Failure | None) -> None:
@@ -150,7 +150,7 @@ class Search:
         The best trial is the method's cell of seed 0 at the same time: nothing is trained twice.
         """
         if self._study is None:
-            return self._given, 0
+            return self._fixed, 0
         if not self.runs:
             raise Failure(f"all {self.count} trials failed, the last because of {self._failure}")
         best = min(self._distances, key=lambda number: (self._distances[number], number))
@@ -163,7 +163,7 @@ class Search:
 def run_searches(
     searches: Sequence[Search], executor: Executor
 ) -> dict[str, tuple[Settings, int] | Failure]:
-    """Each method's best settings; the searches go on side by side, each trial by trial."""
+    """Each method's best settings; the searches run side by side, each trial by trial."""
     total = sum(search.count for search in searches)
     begun = {search.name: search.next() for search in searches}
     asking = {cell.path: search for search in searches if (cell := begun[search.name])}

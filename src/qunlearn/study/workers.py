@@ -1,4 +1,4 @@
-"""Work that is done side by side, in as many processes as are asked for."""
+"""A pool of worker processes, which ends only the processes that it started."""
 
 from __future__ import annotations
 

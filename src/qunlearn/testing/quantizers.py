@@ -59,8 +59,8 @@ def check_quantizer(quantizer: str | Family) -> None:
             if x.any():
                 _check_stretch(who, made(4, "published"), x)
             for dtype in HALF:  # of a network that is in half precision itself
-                own = partial(_for_weight, family, x.to(dtype), per_channel)
-                _check_half(who, own, x, dtype)
+                start = partial(_for_weight, family, x.to(dtype), per_channel)
+                _check_half(who, start, x, dtype)
         _check(f"The quantizer of inputs, {what},", family.activations, x, is_input=True)
     if isinstance(quantizer, str):
         _check_network(quantizer)
@@ -144,11 +144,11 @@ def _check_grid(who: str, quantizer: Quantizer, x: Tensor, is_input: bool) -> No
 def _check_gradients(who: str, quantizer: Quantizer, x: Tensor) -> None:
     x = x.clone().requires_grad_()
     weights = torch.linspace(-1, 1, x.numel()).reshape(x.shape)
-    found = torch.autograd.grad(
+    gradients = torch.autograd.grad(
         (weights * quantizer(x)).sum(), [x, *quantizer.parameters()], allow_unused=True
     )
     names = ["its input", *(name for name, _ in quantizer.named_parameters())]
-    for name, gradient in zip(names, found, strict=True):
+    for name, gradient in zip(names, gradients, strict=True):
         assert gradient is not None, f"{who} hands no gradient to {name}."
         assert torch.isfinite(gradient).all(), f"{who} hands a non-finite gradient to {name}."
 

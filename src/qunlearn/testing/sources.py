@@ -47,8 +47,8 @@ def check_source(name: str, **options: Any) -> None:
         for _ in range(2):  # where the cache is made, and where it is found
             _check_same(f"{who} beyond the memory budget", data, load_dataset(name, **small))
         wanted = max(len(by_class(train.tolist(), data.labels)), len(train) // 2)
-        for given in (options, small):
-            subset = load_dataset(name, **{**given, "subset": wanted, "subset_seed": 3})
+        for each in (options, small):
+            subset = load_dataset(name, **{**each, "subset": wanted, "subset_seed": 3})
             # Its mean and deviation may be its own: of the others, no pixel need be read.
             part = replace(data.subset(wanted, 3), mean=subset.mean, std=subset.std)
             _check_same(f"{who} asked for a subset", part, subset)

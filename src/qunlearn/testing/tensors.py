@@ -33,8 +33,12 @@ def without_gradient(model: nn.Module, images: Tensor, labels: Tensor) -> str | 
     """The first parameter that the loss gives no finite gradient; None if all have one."""
     loss = nn.functional.cross_entropy(model(images), labels)
     names, parameters = zip(*model.named_parameters(), strict=True)
-    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     return next(
-        (n for n, g in zip(names, found, strict=True) if g is None or not torch.isfinite(g).all()),
+        (
+            n
+            for n, g in zip(names, gradients, strict=True)
+            if g is None or not torch.isfinite(g).all()
+        ),
         None,
     )

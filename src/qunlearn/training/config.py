@@ -135,11 +135,11 @@ class ComputeConfig(Config):
     panel: ClassVar[str] = "Machine"
 
     accelerator: str = Field("auto", description="auto, cpu, cuda or mps.")
-    devices: int = Field(1, ge=1, description="How many devices or processes on each node.")
+    devices: int = Field(1, ge=1, description="Number of devices or processes on each node.")
     nodes: int | None = Field(
         None,
         ge=1,
-        description="How many nodes; as torchrun or srun says by default, which start the others.",
+        description="Number of nodes; by default as many as torchrun or srun has started.",
     )
     sync_batchnorm: bool | None = Field(
         None, description="Whether processes share BatchNorm's batch statistics; no by default."
@@ -163,7 +163,7 @@ class StepConfig(Config):
 
     panel: ClassVar[str] = "Training"
 
-    batch_size: int = Field(256, ge=1, description="The most samples in one step.")
+    batch_size: int = Field(256, ge=1, description="Maximum number of samples in one step.")
     lr: LearningRate = Field(0.1, description="The learning rate that the cosine starts from.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum.")
     weight_decay: float = Field(

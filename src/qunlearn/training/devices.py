@@ -156,10 +156,10 @@ def on_nodes(config: C) -> C:
             )
         return config
     for name, started in (("devices", placed.per_node), ("nodes", placed.nodes)):
-        asked = getattr(config, name)
-        if name in config.model_fields_set and asked not in (None, started):
+        value = getattr(config, name)
+        if name in config.model_fields_set and value not in (None, started):
             raise UserError(
-                f"{name} = {asked}, and {placed.name} has started {placed.world} processes, "
+                f"{name} = {value}, and {placed.name} has started {placed.world} processes, "
                 f"{placed.per_node} on each of {placed.nodes} nodes; leave --{name} out."
             )
     if placed.world == 1:
@@ -271,7 +271,7 @@ def check_compiler(compiled: bool) -> None:
 
 
 def leave_together(fabric: Fabric) -> None:
-    """Wait for the other processes, then close what connects them, unless they go on together.
+    """Wait for the other processes, then close what connects them, unless a launcher keeps them.
 
     A process that ends while its connections are open may be aborted by their threads.
     """

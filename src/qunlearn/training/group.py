@@ -38,7 +38,7 @@ MEET = 300.0
 """Seconds that processes wait for each other at the start."""
 
 PATIENCE = 30.0
-"""Seconds that a process which failed waits for the others to fail as well, and so to go on."""
+"""Seconds that a process which failed waits for the others to fail as well, before it gives up."""
 
 SILENCE = timedelta(days=7)
 """Limit of one collective operation: the others wait while rank 0 plans and evaluates."""
@@ -187,7 +187,7 @@ class Group:
         return f"task/{self.tasks}/{rank}"
 
     def _await_others(self, reason: str) -> None:
-        """After a failure here: the others go on only if they failed, or ended, as well."""
+        """After a failure here: the group is broken unless the others failed, or ended, as well."""
         until = time.monotonic() + PATIENCE
         others = range(1, self.launcher.world)
         while any(self._reported(rank) is None for rank in others):
@@ -205,9 +205,9 @@ class Group:
 
     def _lost(self, reason: str) -> Failure:
         reports = (self._reported(rank) for rank in range(1, self.launcher.world))
-        told = next((report for report in reports if report), None)
-        if told:
-            return Failure(told)
+        message = next((report for report in reports if report), None)
+        if message:
+            return Failure(message)
         return Failure(
             f"One of the {self.launcher.world} processes has ended, or cannot be reached any more "
             f"({reason}); the run is not complete: start all again with --resume."

@@ -27,8 +27,8 @@ class Catalogue:
         """The rows to read, ascending: all of them, or those of a subset."""
         if options.subset is None:
             return torch.arange(len(self.ids))
-        asked = (options.subset, options.subset_seed)
-        return subset_rows(self.name, self.labels, self.ids, self.is_test, *asked)
+        subset = (options.subset, options.subset_seed)
+        return subset_rows(self.name, self.labels, self.ids, self.is_test, *subset)
 
     def data(
         self,

@@ -115,9 +115,9 @@ def _id(base: Path, part: str, file: Path) -> str:
     return name
 
 
-def _size(first: Path, asked: int | None) -> tuple[int, int]:
-    if asked is None:
+def _size(first: Path, side: int | None) -> tuple[int, int]:
+    if side is None:
         return size_of(first)
-    if not 1 <= asked <= LARGEST_SIDE:
-        raise UserError(f"The image size is {asked}; choose one from 1 to {LARGEST_SIDE} pixels.")
-    return asked, asked
+    if not 1 <= side <= LARGEST_SIDE:
+        raise UserError(f"The image size is {side}; choose one from 1 to {LARGEST_SIDE} pixels.")
+    return side, side

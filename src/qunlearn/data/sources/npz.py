@@ -128,9 +128,9 @@ def _size(
             )
         shapes[name] = channels_first(_blank(member), layout).shape[1:]
     if len(set(shapes.values())) > 1:
-        told = [" by ".join(map(str, shape)) for shape in shapes.values()]
+        spelt = [" by ".join(map(str, shape)) for shape in shapes.values()]
         raise UserError(
-            f"Training images are {told[0]} and test images {told[1]}; they must be of one size."
+            f"Training images are {spelt[0]} and test images {spelt[1]}; they must be of one size."
         )
     _, height, width = shapes["x_train"]
     return height, width
