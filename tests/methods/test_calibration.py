@@ -400,10 +400,12 @@ def test_steps_are_added_for_what_is_missed_and_that_is_said(
     plan = Schedule("shallow", pushing=2, pushes=1, repair=2, lr=0.01)
     monkeypatch.setattr(calibrated, "plan_steps", lambda *request: plan)
     monkeypatch.setattr(Calibration, "state", property(lambda found: calibration.state_of()))
+    monkeypatch.setattr(calibrated, "rescale_temperature", lambda *request: 1.5)
     ending(monkeypatch, states, falls)
     result = forget(trained, asked, **QUICK)
     found = result.findings.calibration
     assert found.waited_for == waited
+    assert found.logit_scale == 1.5 ** (1 + len(waited))
     steps = {"target": plan.steps, "retained": plan.repair}
     assert found.steps == result.config.steps == plan.steps + sum(steps[each] for each in waited)
     assert [row["epoch"] for row in result.history] == list(range(1, len(waited) + 2))

@@ -126,7 +126,7 @@ class _Forgetting:
         self.target = replace(target, margins=_with_earlier(target.margins, job.model, job.split))
         self.before, self.retained_before = self.measure()
         self.retained_after = self.retained_before
-        self.steps, self.rounds, self.elapsed = 0, 0, 0.0
+        self.steps, self.rounds, self.elapsed, self.logit_scale = 0, 0, 0.0, 1.0
 
     @property
     def like_unseen(self) -> Tensor:
@@ -142,7 +142,9 @@ class _Forgetting:
         """Do the steps of a schedule, restore the temperature, and see what was reached."""
         model = self.job.model
         self.optimize(schedule)
-        factor = rescale_temperature(model, self.split, self.like_unseen, self.target.entropy)
+        self.logit_scale *= rescale_temperature(
+            model, self.split, self.like_unseen, self.target.entropy
+        )
         after, self.retained_after = self.measure()
         # The target that the network has now: it may be less confident in unseen samples, too.
         target = self.estimator.estimate(model)
@@ -150,7 +152,7 @@ class _Forgetting:
             calibration_of(target, self.split, self.before, after),
             retained_before=self.retained_before,
             retained_after=self.retained_after,
-            logit_scale=factor,
+            logit_scale=self.logit_scale,
         )
 
     def optimize(self, schedule: Schedule) -> None:
