@@ -89,10 +89,10 @@ def layer_of(node: Any) -> Layer | None:
     back = None if clip is None else maker(clip.inputs[0], "DequantizeLinear")
     first = None if back is None else maker(back.inputs[0], "QuantizeLinear")
     codes = None if first is None else codes_of(first)
-    found = integer_weight(node.inputs[1])
-    if codes is None or found is None or not plain(node):
+    weight_and_scale = integer_weight(node.inputs[1])
+    if codes is None or weight_and_scale is None or not plain(node):
         return None
-    weight, scale = found
+    weight, scale = weight_and_scale
     bias = numbers(node.inputs[2]) if len(node.inputs) > 2 else 0
     bias = np.broadcast_to(bias, scale.shape).astype(np.float64)
     end = node.outputs[0]
@@ -107,9 +107,11 @@ def layer_of(node: Any) -> Layer | None:
 
 def plain(node: Any) -> bool:
     """Whether a convolution is one product: not of groups, and with its padding in numbers."""
-    given = node.attributes
-    padded = given["auto_pad"].as_string() == "NOTSET" if "auto_pad" in given else True
-    return padded and all(key in given for key in GEOMETRY) and given["group"].as_int() == 1
+    attributes = node.attributes
+    padded = attributes["auto_pad"].as_string() == "NOTSET" if "auto_pad" in attributes else True
+    return (
+        padded and all(key in attributes for key in GEOMETRY) and attributes["group"].as_int() == 1
+    )
 
 
 def integer_weight(value: Any) -> tuple[Array, Array] | None:

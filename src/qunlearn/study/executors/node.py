@@ -249,6 +249,6 @@ def _patiently(make: Callable[[], None], patience: float = PATIENCE) -> None:
 
 def _key(order: Order) -> str:
     """The name of a cell's folder on this node; another one for other settings or another run."""
-    asked = order.cell.config.model_dump_json()
-    text = "\n".join([str(order.cell.path), asked, *(need.digest for need in order.needs)])
+    config = order.cell.config.model_dump_json()
+    text = "\n".join([str(order.cell.path), config, *(need.digest for need in order.needs)])
     return hashlib.sha256(text.encode()).hexdigest()[:32]

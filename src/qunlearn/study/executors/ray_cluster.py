@@ -95,12 +95,12 @@ def fit_nodes(ray: Any, config: ExecutorConfig) -> dict[str, int]:
         )
     task = ray.remote(num_cpus=0, max_retries=1)(node_versions)
     names = {node["NodeID"]: _name(node) for node in alive if rooms[node["NodeID"]]}
-    asked = {
+    pending = {
         task.options(scheduling_strategy=On(node, soft=False)).remote(): name
         for node, name in names.items()
     }
     wanted, until = node_versions(), time.monotonic() + FACTS
-    for ref, name in asked.items():
+    for ref, name in pending.items():
         try:
             versions = ray.get(ref, timeout=max(0.1, until - time.monotonic()))
         except ray.exceptions.GetTimeoutError:

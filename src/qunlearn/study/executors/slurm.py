@@ -77,8 +77,8 @@ def need_submitit() -> Any:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a job says about itself: where it runs, then how it ended.
+class JobState:
+    """What a job reports of itself: where it runs, then how it ended.
 
     Attributes:
         where: The node.
@@ -97,17 +97,17 @@ class CellJob:
 
     Attributes:
         order: The cell.
-        told: The file in which the job says how it goes.
+        report: The file in which the job reports its state.
     """
 
     order: Order
-    told: Path
+    report: Path
 
     def __call__(self) -> None:
         """Make the cell."""
-        write_json(self.told, untyped(Told(host())))
+        write_json(self.report, untyped(JobState(host())))
         result = answer(self.order, lambda need: None)
-        write_json(self.told, untyped(Told(result.where, result.kind, result.message)))
+        write_json(self.report, untyped(JobState(result.where, result.kind, result.message)))
 
     def checkpoint(self) -> Any:
         """Called before a job is preempted or reaches its time limit: it is requeued as it is.
@@ -173,7 +173,7 @@ class SlurmExecutor:
         executor.update_parameters(**wanted)
         beside = at_a_time() if local else 1
         for cell in cells:
-            remove(self._told(cell))
+            remove(self._report(cell))
         with executor.batch():
             jobs = [executor.submit(self._job(cell, beside)) for cell in cells]
         for cell, job in zip(cells, jobs, strict=True):
@@ -181,9 +181,9 @@ class SlurmExecutor:
 
     def _job(self, cell: Cell, beside: int) -> CellJob:
         order = Order(cell, named_folders(), node_versions(), beside=beside, working=Path.cwd())
-        return CellJob(order, self._told(cell).absolute())
+        return CellJob(order, self._report(cell).absolute())
 
-    def _told(self, cell: Cell) -> Path:
+    def _report(self, cell: Cell) -> Path:
         key = hashlib.sha256(str(cell.path).encode()).hexdigest()[:32]
         return self.folder / f"{key}.json"
 
@@ -198,25 +198,25 @@ class SlurmExecutor:
                 self._waiting.append(cell)
         for cell, job in list(self._jobs.values()):
             ended = job.done()  # before its file is read: it may be written in between
-            path = self._told(cell)
-            told = typed(Told, read_object(path), path) if path.is_file() else None
-            if told and cell.path not in self._shown:
+            path = self._report(cell)
+            state = typed(JobState, read_object(path), path) if path.is_file() else None
+            if state and cell.path not in self._shown:
                 self._shown.add(cell.path)
-                yield Started(cell, told.where)
-            if told and told.kind != "running":
+                yield Started(cell, state.where)
+            if state and state.kind != "running":
                 del self._jobs[cell.path]
-                yield self._finished(cell, told)
+                yield self._finished(cell, state)
             elif ended:
                 del self._jobs[cell.path]
-                yield self._again(cell, told.where if told else "a node", job)
+                yield self._again(cell, state.where if state else "a node", job)
         self._fill()
 
-    def _finished(self, cell: Cell, told: Told) -> Event:
-        if told.kind == "refused":
-            raise Failure(f"{told.message} What is finished is kept.")
-        if told.kind == "failed":
-            return Finished(cell, told.where, Failure(told.message))
-        return Finished(cell, told.where)
+    def _finished(self, cell: Cell, state: JobState) -> Event:
+        if state.kind == "refused":
+            raise Failure(f"{state.message} What is finished is kept.")
+        if state.kind == "failed":
+            return Finished(cell, state.where, Failure(state.message))
+        return Finished(cell, state.where)
 
     def _again(self, cell: Cell, where: str, job: Any) -> Event:
         count = self._attempts[cell.path] = self._attempts.get(cell.path, 0) + 1
