@@ -14,6 +14,7 @@ from qunlearn.methods.relabel import Lesson
 from qunlearn.methods.salun import salient
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
+from qunlearn.training.objective import fastest_layout
 
 FAST = {"batch_size": 60}
 
@@ -105,7 +106,8 @@ def test_qmuls_labels_stay_with_their_samples_and_weights_are_the_slow_versions(
         whole = Loader(data, index, 60, augment=False, stream="measuring")
         for part in [batch.index for batch in whole.epoch(0)]:
             model.zero_grad()
-            logits = model(data.normalise(data.images[part]))
+            images = data.normalise(data.images[part])
+            logits = model(images.to(memory_format=fastest_layout(model)))
             wanted = torch.tensor([labels(row) for row in part.tolist()])
             torch.nn.functional.cross_entropy(logits, wanted).backward()
             norms.append(sum(p.grad.norm().item() for p in model.parameters()))
