@@ -134,6 +134,7 @@ def made_small(monkeypatch, what, *blocks):
     )
 
 
+@pytest.mark.filterwarnings("error:Pydantic serializer")
 def test_an_experiment_trains_compares_and_goes_on(monkeypatch, tmp_path):
     blocks = (
         Scenario("digits", "random 10%", methods="ga"),

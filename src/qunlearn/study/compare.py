@@ -130,7 +130,7 @@ def tabulated(
     assert original is not None  # a Retrain says what it was made from
     return Table(
         request=request.kind,
-        detail=request.detail,
+        detail={k: tuple(v) if isinstance(v, list) else v for k, v in request.detail.items()},
         parts={part: len(index) for part, index in split.measured().items()},
         seeds=config.seeds,
         original=original,
