@@ -24,7 +24,8 @@ def test_the_story_means_something(tmp_path):
     assert result.verdict.word
     assert 0 < result.seconds < result.retraining
     page = result.report.read_text()
-    assert "cnn; bits of weights 4, of inputs 4, in the first and last layer 8 (lsq+)" in page
+    assert "cnn at 0.5 of its width; bits of weights 4, of inputs 4" in page
+    assert "in the first and last layer 8 (lsq+)" in page
     assert "a model retrained without them gets" in page
 
 

@@ -40,6 +40,7 @@ SHARE = 0.2
 
 TRAINING = {
     "model": "cnn",
+    "width": 0.5,
     "batch_size": 64,
     "lr": 0.1,
     "warmup": 2,
