@@ -12,7 +12,6 @@ from torch import nn
 import qunlearn as qu
 from qunlearn.audit import NotApplicable
 from qunlearn.audit.case import Case
-from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.copies import (
     KEPT,
     CopiesConfig,
@@ -33,6 +32,7 @@ from qunlearn.audit.relearn import (
     shown_samples,
 )
 from qunlearn.audit.row import LEVEL
+from qunlearn.audit.shadow import ShadowConfig
 from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.metrics.bootstrap import Interval
@@ -101,16 +101,16 @@ def case_of(model, nets, split, reference=True):
 def test_an_untouched_original_fails(nets, split, reference):
     case = case_of(nets["original"], nets, split, reference)
     assert relearn(case, SHORT).row().verdict == "fail"
-    assert differ(case, AuditConfig()).row().verdict == "fail"
+    assert differ(case, ShadowConfig()).row().verdict == "fail"
 
 
 def test_a_retrain_passes(nets, split):
     case = case_of(nets["retrain 1"], nets, split)
     assert relearn(case, SHORT).row().verdict == "pass"
-    assert differ(case, AuditConfig()).row().verdict == "pass"
+    assert differ(case, ShadowConfig()).row().verdict == "pass"
     alone = case_of(nets["retrain 1"], nets, split, reference=False)
     assert relearn(alone, SHORT).row().verdict != "fail"
-    row = differ(alone, AuditConfig()).row()
+    row = differ(alone, ShadowConfig()).row()
     assert (row.verdict, row.reason) == ("cannot be told", "no Retrain")
 
 
@@ -160,7 +160,7 @@ def test_the_control_follows_the_request(nets, split):
 
 def test_without_the_network_before_there_is_no_difference(nets, split):
     with pytest.raises(NotApplicable, match="before forgetting is not available"):
-        differ(Case(nets["original"], split), AuditConfig())
+        differ(Case(nets["original"], split), ShadowConfig())
 
 
 def made_up(chance, shift, count):
