@@ -11,7 +11,7 @@ from torch import nn
 
 import qunlearn as qu
 from qunlearn.audit import NotApplicable
-from qunlearn.audit.case import Case
+from qunlearn.audit.case import Case, Controls
 from qunlearn.audit.copies import (
     KEPT,
     CopiesConfig,
@@ -134,6 +134,27 @@ def test_what_is_shown_is_not_measured(nets, split):
         len(split.forget) - len(shown),
     ]
     assert [point.steps for point in audit.curves[0].points] == [0, 1, 2]
+
+
+def test_networks_beside_one_retrain_share_its_curves(nets, split, monkeypatch):
+    from qunlearn.audit import relearn as audit
+
+    ran, usual = [], audit.fine_tune
+    monkeypatch.setattr(audit, "fine_tune", lambda *a, **k: ran.append(1) or usual(*a, **k))
+    controls = Controls()
+    for name, seed, runs in (("original", 0, 4), ("retrain 1", 0, 2), ("original", 1, 4)):
+        case = replace(case_of(nets[name], nets, split), seed=seed)
+        ran.clear()
+        shared = relearn(replace(case, controls=controls), replace_steps(2))
+        assert len(ran) == runs
+        assert shared == relearn(case, replace_steps(2))
+    changed = copy.deepcopy(nets["retrain 2"])
+    with torch.no_grad():
+        changed[-1].bias[0] += 1e-3
+    ran.clear()
+    relearn(replace(case, retrain=changed, controls=controls), replace_steps(2))
+    assert len(ran) == 4
+    assert controls.saved > 0
 
 
 def replace_steps(steps):

@@ -193,7 +193,7 @@ def request_auc(pool: PoolMargins, score: PairScore) -> Estimate:
     All samples of a coherent request have one state in a network, so that networks are compared,
     sample by sample. Neither of a pair is a reference: a network that its own reference is without
     looks unlike that. The error is DeLong's over networks, since what one network does to all
-    samples of the request is one draw.
+    samples of the request is one draw. By as much as the AUC is below chance, the references err.
     """
     states = pool.states[:, 0]
     gone, unseen = ((states == state).nonzero().flatten().tolist() for state in (UNLEARNED, OUT))
@@ -207,7 +207,8 @@ def request_auc(pool: PoolMargins, score: PairScore) -> Estimate:
         rows.append([float(rank.mean()) for rank in ranks])
     above = torch.tensor(rows, dtype=torch.float64)
     error = math.sqrt(sum(float(above.mean(at).var()) / above.shape[1 - at] for at in (0, 1)))
-    return Estimate(float(above.mean()), error, fewest - 1)
+    value = float(above.mean())
+    return Estimate(value, max(error, 0.5 - value), fewest - 1)
 
 
 def klom_of(pool: PoolMargins) -> float:
