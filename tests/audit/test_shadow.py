@@ -151,4 +151,6 @@ def test_what_has_no_shadow_is_refused_and_nothing_is_written(qunlearn, runs):
     code, _, err = qunlearn("audit", "differ", runs / "class", "--shadow")
     assert code == 2
     assert "says little of a whole class" in err
+    asked = ("--shadow", "--reference", runs / "rl")
+    assert qunlearn("audit", "differ", runs / "ft", *asked)[0] == 2  # it is no Retrain
     assert not (runs / "original-pool").exists()

@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 import torch
 from pydantic import Field
 
+from qunlearn.audit.case import case_of
 from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.pool import pool_for, settings_of_run
 from qunlearn.audit.pool_folder import ORIGINAL, Pool, PoolConfig, pool_of
@@ -22,7 +23,7 @@ from qunlearn.audit.shadow import NUMBER, ShadowConfig, shadow_methods, shadow_o
 from qunlearn.errors import Failure, UserError
 from qunlearn.quant import quantize
 from qunlearn.runs.config import ModelConfig
-from qunlearn.runs.data import moved, place_of, split_of
+from qunlearn.runs.data import moved, place_of
 from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.model_file import Header, spec_of
 from qunlearn.runs.request import ForgetConfig
@@ -137,8 +138,8 @@ def make_pool(run: Path, config: PoolConfig) -> Pool:
 
 def make_shadow(run: Path, config: ShadowConfig) -> Pool:
     """Make what is missing of the shadow pair that `audit differ` learns from."""
-    audited = Run.open(run)
-    pool = shadow_of(audited, split_of(audited, config.data), config)
+    audited, case = Run.open(run), case_of(run, config)  # which checks what is asked beforehand
+    pool = shadow_of(audited, case.split, config)
     with named(pool.folder):
         job = Training(lambda: pool, config, NUMBER, shadow_seed(pool))
         _make([job], 1, "training a shadow network")
