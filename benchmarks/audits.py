@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from qunlearn.audit import Case, NotApplicable, audited, audits, case_of
+from qunlearn.audit.case import Controls
 from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.differ import DifferAudit
 from qunlearn.audit.relearn import RelearnAudit
@@ -31,6 +32,8 @@ from qunlearn.store.files import make_folder, read_json, write_json
 from qunlearn.store.run import Run
 from qunlearn.store.typed import untyped
 
+CONTROLS = Controls()
+"""The same Retrain stands beside every method: `relearn` fine-tunes it once."""
 RESULTS = Path(__file__).parent / "results" / "audits"
 NETWORKS = ("relearn", "differ", "bits")
 """Audits of a cell."""
@@ -68,7 +71,7 @@ class AuditedCell:
             asked["data"] = data
         if self.reference is not None:
             asked["reference"] = self.reference.path
-        case = case_of(self.run.path, AuditConfig.parse(asked))
+        case = replace(case_of(self.run.path, AuditConfig.parse(asked)), controls=CONTROLS)
         if self.method != ORIGINAL:
             return case
         if case.before is None:
@@ -117,10 +120,13 @@ def entry(result: Result) -> dict[str, Any]:
 
 
 def run_audit(name: str, case: Case) -> dict[str, Any]:
-    """One audit; the reason if it has no answer."""
+    """One audit, with the time that it takes alone; the reason if it has no answer."""
     settings = audits[name].config.parse({"seed": case.seed, "threads": 1})
+    saved = CONTROLS.saved
     try:
-        return entry(audited(name, case, settings))
+        result = audited(name, case, settings)
+        seconds = round(result.row.seconds + CONTROLS.saved - saved, 3)
+        return entry(replace(result, row=replace(result.row, seconds=seconds)))
     except NotApplicable as error:
         return {"verdict": "cannot be told", "reason": str(error), "figures": []}
 

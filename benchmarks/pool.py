@@ -95,7 +95,7 @@ def main() -> None:
         if (method, asked.models) in done:
             continue
         started = time.perf_counter()
-        unlearn_pool(pool, config, method, {})
+        unlearn_pool(pool, config, method, {}, config.workers)
         rows.append({**measured(pool, method, time.perf_counter() - started), **network})
         write_text(table, "".join(json.dumps(row) + "\n" for row in rows))
         print(json.dumps(rows[-1]), flush=True)

@@ -11,8 +11,7 @@ from torch import nn
 
 import qunlearn as qu
 from qunlearn.audit import NotApplicable
-from qunlearn.audit.case import Case
-from qunlearn.audit.config import AuditConfig
+from qunlearn.audit.case import Case, Controls
 from qunlearn.audit.copies import (
     KEPT,
     CopiesConfig,
@@ -33,6 +32,7 @@ from qunlearn.audit.relearn import (
     shown_samples,
 )
 from qunlearn.audit.row import LEVEL
+from qunlearn.audit.shadow import ShadowConfig
 from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.metrics.bootstrap import Interval
@@ -101,16 +101,16 @@ def case_of(model, nets, split, reference=True):
 def test_an_untouched_original_fails(nets, split, reference):
     case = case_of(nets["original"], nets, split, reference)
     assert relearn(case, SHORT).row().verdict == "fail"
-    assert differ(case, AuditConfig()).row().verdict == "fail"
+    assert differ(case, ShadowConfig()).row().verdict == "fail"
 
 
 def test_a_retrain_passes(nets, split):
     case = case_of(nets["retrain 1"], nets, split)
     assert relearn(case, SHORT).row().verdict == "pass"
-    assert differ(case, AuditConfig()).row().verdict == "pass"
+    assert differ(case, ShadowConfig()).row().verdict == "pass"
     alone = case_of(nets["retrain 1"], nets, split, reference=False)
     assert relearn(alone, SHORT).row().verdict != "fail"
-    row = differ(alone, AuditConfig()).row()
+    row = differ(alone, ShadowConfig()).row()
     assert (row.verdict, row.reason) == ("cannot be told", "no Retrain")
 
 
@@ -134,6 +134,27 @@ def test_what_is_shown_is_not_measured(nets, split):
         len(split.forget) - len(shown),
     ]
     assert [point.steps for point in audit.curves[0].points] == [0, 1, 2]
+
+
+def test_networks_beside_one_retrain_share_its_curves(nets, split, monkeypatch):
+    from qunlearn.audit import relearn as audit
+
+    ran, usual = [], audit.fine_tune
+    monkeypatch.setattr(audit, "fine_tune", lambda *a, **k: ran.append(1) or usual(*a, **k))
+    controls = Controls()
+    for name, seed, runs in (("original", 0, 4), ("retrain 1", 0, 2), ("original", 1, 4)):
+        case = replace(case_of(nets[name], nets, split), seed=seed)
+        ran.clear()
+        shared = relearn(replace(case, controls=controls), replace_steps(2))
+        assert len(ran) == runs
+        assert shared == relearn(case, replace_steps(2))
+    changed = copy.deepcopy(nets["retrain 2"])
+    with torch.no_grad():
+        changed[-1].bias[0] += 1e-3
+    ran.clear()
+    relearn(replace(case, retrain=changed, controls=controls), replace_steps(2))
+    assert len(ran) == 4
+    assert controls.saved > 0
 
 
 def replace_steps(steps):
@@ -160,7 +181,7 @@ def test_the_control_follows_the_request(nets, split):
 
 def test_without_the_network_before_there_is_no_difference(nets, split):
     with pytest.raises(NotApplicable, match="before forgetting is not available"):
-        differ(Case(nets["original"], split), AuditConfig())
+        differ(Case(nets["original"], split), ShadowConfig())
 
 
 def made_up(chance, shift, count):

@@ -8,7 +8,15 @@ import torch
 from conftest import SMALL, made_once
 from scipy.stats import binom
 
-from qunlearn.audit.pool_attacks import PoolMargins, exposed, lira_scores, network_auc
+from qunlearn.audit.pool_attacks import (
+    PoolMargins,
+    exposed,
+    lira_pair,
+    lira_scores,
+    network_auc,
+    request_auc,
+    rmia_pair,
+)
 from qunlearn.audit.pool_figures import ALL, EXPOSED, REQUEST, judged, method_figures, run_figures
 from qunlearn.audit.pool_folder import PoolConfig, pool_of
 from qunlearn.audit.pool_plan import IN, OUT, UNLEARNED, half_of, states_of
@@ -139,6 +147,50 @@ def test_the_most_exposed_are_chosen_by_the_other_half():
     )
     assert torch.equal(mask[half == 0], other[half == 0])
     assert not torch.equal(mask[half == 1], other[half == 1])
+
+
+def request_pool(seed, networks=24, samples=15, left=0.0):
+    """Margins on a coherent request: what a network does to all its samples is one draw."""
+    chance = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=chance, dtype=torch.float64)
+
+    states = states_of([-1] * samples, networks, seed)
+    hard, gain = 2 * normal(samples), 3 + 3 * torch.rand(samples, generator=chance)
+    level, never = hard + 0.6 * normal(networks, 1), 2 * normal(100)
+    unlearned = level + normal(networks, samples)
+    unlearned += gain * ((states == IN) + left * (states == UNLEARNED))
+    return PoolMargins(
+        states,
+        level + normal(networks, samples) + gain * (states != OUT),
+        unlearned,
+        never + normal(networks, 100),
+        never + normal(networks, 100),
+    )
+
+
+@pytest.mark.parametrize("score", [lira_pair, rmia_pair])
+def test_a_request_is_told_by_networks_and_not_by_chance(score):
+    verdicts = {}
+    for left, draws in ((0.0, 10), (1.0, 2)):
+        estimates = [request_auc(request_pool(seed, left=left), score) for seed in range(draws)]
+        figures = [judged("U-LiRA", REQUEST, each, 24, tests=9) for each in estimates]
+        verdicts[left] = [figure.verdict for figure in figures]
+        assert sum(e.value for e in estimates) / draws == pytest.approx(0.5 + 0.45 * left, abs=0.1)
+    assert "fail" not in verdicts[0.0]
+    assert verdicts[1.0] == ["fail"] * 2
+
+
+def test_the_auc_of_a_request_is_the_mean_over_its_samples():
+    pool = request_pool(3, networks=17)
+    found = request_auc(pool, lambda p, gone, other: (p.unlearned[gone], p.unlearned[other]))
+    gone, out = ((pool.states[:, 0] == state) for state in (UNLEARNED, OUT))
+    each = [auc(column[gone], column[out]) for column in pool.unlearned.T]
+    assert found.value == pytest.approx(sum(each) / len(each))
+    assert found.freedom == min(int(gone.sum()), int(out.sum())) - 1
+    few = judged("U-LiRA", REQUEST, request_auc(request_pool(3, 12), lira_pair), 12, 9)
+    assert (few.verdict, few.value) == ("cannot be told", None)
 
 
 def test_auc_in_a_network_is_of_unlearned_against_unseen():

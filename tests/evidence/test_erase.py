@@ -498,6 +498,26 @@ def test_a_pool_goes_as_a_whole_with_its_lists(qunlearn, place):
     assert traces_in(runs, wanted) == set()
 
 
+def test_a_shadow_pair_goes_with_the_samples_that_it_saw(qunlearn, place):
+    from qunlearn.audit.shadow import ShadowConfig
+    from qunlearn.study.pool import make_shadow
+
+    folder, anna = place
+    runs = folder / "runs"
+    pool = make_shadow(runs / "forgotten", ShadowConfig(threads=1))
+    wanted = traces(folder, load_dataset(str(folder / "people.npz")), anna)
+    assert traces_in(pool.folder, wanted) == set()
+    assert qunlearn("erase", runs / "forgotten", "--yes")[0] == 0
+    assert traces_in(runs, wanted) == set()
+    assert Run.is_complete(pool.trained(0))  # it never saw Anna
+    ask = ("--random", 0.1, "--method", "ga", "--threads", 1, "--out", runs / "later")
+    assert qunlearn("forget", runs / "forgotten", *ask)[0] == 0
+    code, out, err = qunlearn("erase", runs / "later", "--yes", "--cascade")
+    assert code == 0, err
+    assert f"the pool original-pool/{pool.folder.name}" in out
+    assert not (runs / "original-pool").exists()
+
+
 def test_audits_keep_their_verdicts_and_no_ids(qunlearn, place):
     folder, anna = place
     run = folder / "runs" / "forgotten"

@@ -3,13 +3,14 @@
 Outputs change most where something was forgotten, so that the difference may say what it was (Chen
 et al. 2021). A Retrain differs from the network before as well, and most on the forgotten samples:
 it sets the measure. Telling more than a Retrain leaks the request; a smaller change than a
-Retrain's says that samples were not forgotten.
+Retrain's says that samples were not forgotten. An attacker who knows the method can also learn the
+difference from a shadow pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -18,9 +19,9 @@ from torch.nn.functional import cross_entropy
 
 from qunlearn.audit.bits import ChangedCodes, changed_codes, codes_of
 from qunlearn.audit.case import Case
-from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.registry import Audit, Work, audits
 from qunlearn.audit.row import LEVEL, AuditRow, Figure, NotApplicable, Verdict
+from qunlearn.audit.shadow import Score, Shadow, ShadowConfig, learned
 from qunlearn.data.draw import spread
 from qunlearn.metrics import auc, margin, tpr_at_fpr
 from qunlearn.metrics.bootstrap import Interval
@@ -57,12 +58,42 @@ def loss_rise(before: Tensor, after: Tensor, labels: Tensor) -> Tensor:
     return now - then
 
 
-SCORES: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+SCORES: Mapping[str, Score] = {
     "output distance": output_distance,
     "log-odds": log_odds_fall,
     "loss": loss_rise,
 }
 """What is compared, sample by sample; forgotten samples are expected to have more of it."""
+LEARNED = "shadow classifier"
+"""The score that is learned from a shadow pair."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A score that is to separate forgotten samples from others.
+
+    Attributes:
+        name: What is compared.
+        against: The other samples.
+        score: The score of a sample.
+        on_retrain: The score where the network after forgetting is a Retrain.
+    """
+
+    name: str
+    against: Against
+    score: Score
+    on_retrain: Score
+
+
+OTHERS: tuple[Against, ...] = ("unseen", "retained")
+FIXED = tuple(Attack(name, to, score, score) for name, score in SCORES.items() for to in OTHERS)
+"""The attacks that need nothing but the two networks."""
+
+
+def learned_attacks(shadow: Shadow) -> tuple[Attack, ...]:
+    """The attacks by what was learned from a shadow pair, and for Retrain from a shadow Retrain."""
+    theirs = shadow.retrain or shadow.scores
+    return tuple(Attack(LEARNED, to, shadow.scores[to], theirs[to]) for to in OTHERS)
 
 
 @dataclass(frozen=True)
@@ -103,6 +134,7 @@ class DifferAudit:
         divergence_before: The same before forgetting.
         samples: How many samples each part has.
         changed: The integer codes that changed, layer by layer; None in full precision.
+        shadow: How many samples the shadow network forgot; None without a shadow pair.
     """
 
     separations: tuple[Separation, ...]
@@ -111,6 +143,7 @@ class DifferAudit:
     divergence_before: float | None
     samples: Mapping[str, int]
     changed: ChangedCodes | None = None
+    shadow: int | None = None
 
     def row(self) -> AuditRow:
         """Fails if the difference tells more than a Retrain's, or less is changed than by it."""
@@ -121,8 +154,9 @@ class DifferAudit:
         ]
         figures.append(Figure("retrain-free divergence", self.divergence))
         compared = any(s.retrain is not None for s in self.separations)
-        needs = ("network", "network before", *(("Retrain",) if compared else ()))
-        return AuditRow("differ", needs, tuple(figures), verdict, reason)
+        needs = ["network", "network before"]
+        needs += ["Retrain"] * compared + ["shadow pair"] * (self.shadow is not None)
+        return AuditRow("differ", tuple(needs), tuple(figures), verdict, reason)
 
     def judged(self) -> tuple[Verdict, str]:
         """The verdict, and what decided it."""
@@ -131,13 +165,14 @@ class DifferAudit:
         if tells:
             worst = max(tells, key=_furthest)
             return "fail", f"{worst.score} tells more than Retrain's, against {worst.against}"
-        still = [s for s, beyond in compared if beyond.high < -TOLERANCE]
+        # That a classifier learned less is its misfortune: it says nothing of the network.
+        still = [s for s, beyond in compared if beyond.high < -TOLERANCE and s.score != LEARNED]
         if still:
             worst = max(still, key=_furthest)
             return "fail", f"{worst.score} changed less than Retrain's, against {worst.against}"
         if compared:
             return "pass", ""
-        unseen = [s for s in self.separations if s.against == "unseen"]
+        unseen = [s for s in self.separations if s.against == "unseen" and s.score != LEARNED]
         unmoved = all(s.interval.high <= 0.5 + TOLERANCE for s in unseen)
         if self.memorised.low > 0.5 and unmoved:
             return "fail", "memorised samples changed no more than unseen ones"
@@ -149,13 +184,14 @@ def _furthest(separation: Separation) -> float:
     return abs(separation.auc - other)
 
 
-def differ(case: Case, settings: AuditConfig) -> DifferAudit:
+def differ(case: Case, settings: ShadowConfig) -> DifferAudit:
     """Compare the networks before and after forgetting; see `DifferAudit`."""
     if case.before is None:
         raise NotApplicable(
             "The network before forgetting is not available, and its difference to the one after "
             "is what this audit looks at; restore the run that was forgotten from."
         )
+    shadow = learned(case, settings)
     split, labels = case.split, case.split.data.labels
     unseen = split.measured().get("held_out", split.test[:0])
     test = split.measured().get("test", split.test[:0])
@@ -176,12 +212,15 @@ def differ(case: Case, settings: AuditConfig) -> DifferAudit:
         bool(codes_of(case.before)) and codes_of(case.before).keys() == codes_of(case.model).keys()
     )
     return DifferAudit(
-        separations(before, after, retrain, truth),
+        separations(
+            before, after, retrain, truth, FIXED + (learned_attacks(shadow) if shadow else ())
+        ),
         auc_interval(sure["forgotten"], sure["unseen"], LEVEL),
         _divergence(after, before, truth),
         _divergence(before, before, truth),
         {name: len(index) for name, index in parts.items()},
         changed_codes(case.before, case.model) if low_bit else None,
+        shadow.forgotten if shadow else None,
     )
 
 
@@ -190,28 +229,27 @@ def separations(
     after: Mapping[str, Tensor],
     retrain: Mapping[str, Tensor] | None,
     labels: Mapping[str, Tensor],
+    attacks: Sequence[Attack] = FIXED,
 ) -> tuple[Separation, ...]:
-    """How well each score separates forgotten samples from others, from logits by part."""
-    others: tuple[Against, ...] = ("unseen", "retained")
-    level = LEVEL / (len(SCORES) * len(others))
+    """How well each attack separates forgotten samples from others, from logits by part."""
+    level = LEVEL / len(attacks)
     rows = []
-    for name, score in SCORES.items():
-        values = {p: score(before[p], after[p], labels[p]) for p in before}
-        theirs = retrain and {p: score(before[p], retrain[p], labels[p]) for p in before}
-        for against in others:
-            ours = (values["forgotten"], values[against])
-            interval = auc_interval(*ours, level=LEVEL)
-            row = Separation(name, against, auc(*ours), interval, recognised(*ours))
-            if theirs:
-                reference = (theirs["forgotten"], theirs[against])
-                pairs = [torch.stack(pair, 1) for pair in zip(ours, reference, strict=True)]
-                row = Separation(
-                    *(name, against, row.auc, interval, row.tpr),
-                    retrain=auc(*reference),
-                    retrain_tpr=recognised(*reference),
-                    beyond=auc_difference_interval(pairs[0], pairs[1], level),
-                )
-            rows.append(row)
+    for attack in attacks:
+        logits = [(before[p], after[p], labels[p]) for p in ("forgotten", attack.against)]
+        ours = (attack.score(*logits[0]), attack.score(*logits[1]))
+        interval = auc_interval(*ours, level=LEVEL)
+        row = Separation(attack.name, attack.against, auc(*ours), interval, recognised(*ours))
+        if retrain:
+            logits = [(before[p], retrain[p], labels[p]) for p in ("forgotten", attack.against)]
+            theirs = (attack.on_retrain(*logits[0]), attack.on_retrain(*logits[1]))
+            both = [torch.stack(scores, 1) for scores in zip(ours, theirs, strict=True)]
+            row = replace(
+                row,
+                retrain=auc(*theirs),
+                retrain_tpr=recognised(*theirs),
+                beyond=auc_difference_interval(both[0], both[1], level),
+            )
+        rows.append(row)
     return tuple(rows)
 
 
@@ -237,7 +275,7 @@ def _divergence(
     return None if value != value else value
 
 
-def work(case: Case, settings: AuditConfig) -> Work:
+def work(case: Case, settings: ShadowConfig) -> Work:
     """Each network predicts each sample once."""
     split = case.split
     retained = min(RETAINED, len(split.retain))
@@ -248,7 +286,7 @@ def work(case: Case, settings: AuditConfig) -> Work:
 audits.register("differ")(
     Audit(
         rank=20,
-        config=AuditConfig,
+        config=ShadowConfig,
         finding=DifferAudit,
         attack=differ,
         work=work,
@@ -256,7 +294,8 @@ audits.register("differ")(
         help="""Compares outputs, log-odds and losses before and after: how well they separate
         forgotten samples from unseen and from retained ones (AUC, TPR at 1 % and 0.1 % FPR); which
         layers' integer codes changed; and the retrain-free divergence. Beside Retrain, if it is
-        given, whose difference sets the measure.""",
-        examples=("--reference runs/retrain",),
+        given, whose difference sets the measure. With --shadow also by a classifier that learned
+        from a shadow pair.""",
+        examples=("--reference runs/retrain", "--reference runs/retrain --shadow --threads 1"),
     )
 )

@@ -26,6 +26,9 @@ TENTH = 0.1
 """The share of samples that are called most exposed."""
 DRAWS = 100
 """Resamples for a standard error."""
+FEWEST_PAIRED = 5
+"""So many networks of each of two states are in one order by chance once in 252 times; fewer say
+nothing of a request."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +75,17 @@ class PoolMargins:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its standard error."""
+    """A value and its standard error.
+
+    Attributes:
+        value: The value.
+        error: Its standard error.
+        freedom: Degrees of freedom of the error; one less than there are networks if None.
+    """
 
     value: float
     error: float
+    freedom: int | None = None
 
 
 def lira_scores(pool: PoolMargins) -> Tensor:
@@ -145,6 +155,60 @@ def attack_auc(
         part = (each[rows][:, columns] for each in (scores, pool.states, mask))
         drawn.append(float(network_auc(*part).nanmean()))
     return Estimate(value, float(torch.tensor(drawn).double().nan_to_num(0.5).std()))
+
+
+PairScore = Callable[[PoolMargins, int, int], tuple[Tensor, Tensor]]
+"""The scores of samples in a network that unlearned them, and in one that never saw them, with all
+other networks as references."""
+
+
+def lira_pair(pool: PoolMargins, gone: int, unseen: int) -> tuple[Tensor, Tensor]:
+    """U-LiRA's scores in two networks."""
+    references = (
+        pool.where(pool.unlearned, UNLEARNED, gone),
+        pool.where(pool.unlearned, OUT, unseen),
+    )
+    first, second = (
+        likelihood_ratio(pool.unlearned[number], *references) for number in (gone, unseen)
+    )
+    return first, second
+
+
+def rmia_pair(pool: PoolMargins, gone: int, unseen: int) -> tuple[Tensor, Tensor]:
+    """RMIA's scores in two networks."""
+    rows = torch.arange(len(pool))
+    others = pool.unseen_trained[(rows != gone) & (rows != unseen)].sigmoid()
+    references = pool.where(pool.trained.sigmoid(), OUT, unseen)
+
+    def score(number: int) -> Tensor:
+        ratio = offline_ratio(pool.unlearned[number].sigmoid(), references)
+        return rmia(ratio, offline_ratio(pool.unseen_unlearned[number].sigmoid(), others))
+
+    return score(gone), score(unseen)
+
+
+def request_auc(pool: PoolMargins, score: PairScore) -> Estimate:
+    """How well a score tells networks that unlearned a request from those that never saw it.
+
+    All samples of a coherent request have one state in a network, so that networks are compared,
+    sample by sample. Neither of a pair is a reference: a network that its own reference is without
+    looks unlike that. The error is DeLong's over networks, since what one network does to all
+    samples of the request is one draw. By as much as the AUC is below chance, the references err.
+    """
+    states = pool.states[:, 0]
+    gone, unseen = ((states == state).nonzero().flatten().tolist() for state in (UNLEARNED, OUT))
+    fewest = min(len(gone), len(unseen))
+    if fewest < FEWEST_PAIRED:
+        return Estimate(math.nan, math.nan)
+    rows = []
+    for number in gone:
+        pairs = [score(pool, number, other) for other in unseen]
+        ranks = [(ours > theirs).double() + (ours == theirs).double() / 2 for ours, theirs in pairs]
+        rows.append([float(rank.mean()) for rank in ranks])
+    above = torch.tensor(rows, dtype=torch.float64)
+    error = math.sqrt(sum(float(above.mean(at).var()) / above.shape[1 - at] for at in (0, 1)))
+    value = float(above.mean())
+    return Estimate(value, max(error, 0.5 - value), fewest - 1)
 
 
 def klom_of(pool: PoolMargins) -> float:

@@ -18,7 +18,10 @@ from qunlearn.audit.pool_attacks import (
     halved_klom,
     jackknifed,
     klom_of,
+    lira_pair,
     lira_scores,
+    request_auc,
+    rmia_pair,
     rmia_scores,
 )
 from qunlearn.audit.pool_plan import MOST_MODELS, OUT, half_of
@@ -76,7 +79,8 @@ def judged(
     """
     from scipy.stats import t
 
-    half = float(t.ppf(1 - level / tests, models - 1)) * estimate.error
+    freedom = models - 1 if estimate.freedom is None else estimate.freedom
+    half = float(t.ppf(1 - level / tests, freedom)) * estimate.error
     value, limit = estimate.value, TOLERANCE[attack]
     most = math.inf if attack in ("KLoM", EPSILON) else 1.0
     if not math.isfinite(half) or not math.isfinite(value):
@@ -116,8 +120,9 @@ def method_figures(
             pool, lambda rows: halved_klom(pool.of(rows), top[rows], half[rows])
         )
     if request is not None:
-        # All samples of a request have one state in a network, so that KLoM alone applies.
         some = pool.at(request.nonzero().flatten())
+        estimates["U-LiRA", REQUEST] = request_auc(some, lira_pair)
+        estimates["RMIA", REQUEST] = request_auc(some, rmia_pair)
         estimates["KLoM", REQUEST] = jackknifed(pool, lambda rows: klom_of(some.of(rows)))
     figures = (
         judged(*key, estimate, models, len(estimates), level) for key, estimate in estimates.items()

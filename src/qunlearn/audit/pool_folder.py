@@ -143,21 +143,24 @@ def _margins(run: Run, split: Split) -> Tensor:
     return values
 
 
+def training_of(origin: Run, factory: str | None) -> dict[str, object]:
+    """How a network is trained as a run's was; raises if that cannot be repeated."""
+    recipe = recipe_of(origin)
+    if not recipe.from_scratch or not recipe.training:
+        raise NotApplicable(
+            f"The network of {str(origin.path)!r} was adopted or trained from another, so that "
+            "none can be trained as it was; audit it by other attacks."
+        )
+    spec = spec_of(Header.read(origin.model_path), factory, str(origin.path))
+    return {**recipe.training, "model": spec.name, "width": spec.width}
+
+
 @cache
 def pool_of(origin: Path, config: PoolConfig, request: tuple[str, ...] = ()) -> Pool:
     """The pool of an original; `request` names the samples of a coherent request, if any."""
     run = Run.open(origin)
-    recipe, header = recipe_of(run), Header.read(run.model_path)
-    if not recipe.from_scratch or not recipe.training:
-        raise NotApplicable(
-            f"The network of {str(origin)!r} was adopted or trained from another, so that a pool "
-            "cannot be trained as it was; audit it by other attacks."
-        )
-    spec = spec_of(header, config.model, str(origin))
-    training: dict[str, object] = {**recipe.training, "model": spec.name, "width": spec.width}
-    training |= {
-        name: value for name in ("epochs", "width") if (value := getattr(config, name)) is not None
-    }
+    size = {name: value for name in ("epochs", "width") if (value := getattr(config, name))}
+    training = training_of(run, config.model) | size
     split = split_of(run, config.data)
     if len(split.held_out) < 2:
         raise NotApplicable(

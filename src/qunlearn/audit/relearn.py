@@ -8,6 +8,7 @@ never knew them. Unseen samples are the control: what they gain too is not memor
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -169,11 +170,10 @@ def relearn(case: Case, settings: RelearnConfig) -> RelearnAudit:
     curves = []
     for count, shown in draws.items():
         rest = split.forget[~torch.isin(split.forget, shown)]
-        traces = [
-            _trace(network, case, shown, rest, unseen, settings.steps)
-            for network in (case.model, case.retrain)
-            if network is not None
-        ]
+        parts = (shown, rest, unseen)
+        traces = [_trace(case.model, case, *parts, settings.steps)]
+        if case.retrain is not None:
+            traces.append(_control(case.retrain, case, *parts, settings.steps))
         excess, interval = excess_of(control, traces, 2 * LEVEL / len(draws))
         halves = [half_back(trace.points, traces[0].points[0], took) for trace in traces]
         curves.append(
@@ -209,6 +209,22 @@ def shown_samples(split: Split, count: int, seed: int) -> Tensor:
         order = torch.from_numpy(generator("shown", seed, int(label)).permutation(len(rows)))
         chosen.append(rows[order[: min(count, len(rows) // 2)]])
     return torch.cat(chosen).sort().values
+
+
+def _control(
+    retrain: nn.Module, case: Case, shown: Tensor, rest: Tensor, unseen: Tensor, steps: int
+) -> Traced:
+    """Retrain's curve; the one that was made before, if networks beside it share their curves."""
+    if case.controls is None:
+        return _trace(retrain, case, shown, rest, unseen, steps)
+    content = hashlib.sha256(f"{retrain} {case.split.digest} {case.seed} {steps}".encode())
+    content.update(f"{torch.get_num_threads()} {case.fabric.world_size}".encode())
+    for name, tensor in (*retrain.state_dict().items(), ("shown", shown), ("rest", rest)):
+        content.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        content.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return case.controls.trace(
+        content.hexdigest(), lambda: _trace(retrain, case, shown, rest, unseen, steps)
+    )
 
 
 def _trace(

@@ -10,6 +10,7 @@ import typer
 from qunlearn.audit import AuditAllConfig, AuditRow, Finding, audit_all, audit_run, audits
 from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.pool_folder import PoolConfig
+from qunlearn.audit.shadow import ShadowConfig
 from qunlearn.cli.output import print_json, print_text_table, say
 from qunlearn.cli.settings import Json, RunFolder, with_settings
 
@@ -50,7 +51,11 @@ for each in audits:
 
 
 def prepare(settings: AuditConfig, run: Path) -> None:
-    """Make what an audit needs beside the run: the networks of a pool."""
+    """Make what an audit needs beside the run: the networks of a pool, a shadow pair."""
+    if isinstance(settings, ShadowConfig) and settings.shadow:
+        from qunlearn.study.pool import make_shadow
+
+        make_shadow(run, settings)
     if isinstance(settings, PoolConfig):
         from qunlearn.study.pool import make_pool
 

@@ -112,17 +112,24 @@ def _rate(value: float | None) -> str:
 
 def differ_words(finding: DifferAudit) -> list[str]:
     """How many samples there were, what that leaves open, and the retrain-free divergence."""
+    compared = any(each.retrain is not None for each in finding.separations)
     counts = {name: f"{count:,}" for name, count in finding.samples.items()}
     words = [
         f"{counts['forgotten']} forgotten samples against {counts['unseen']} unseen and "
         f"{counts['retained']} retained ones."
     ]
+    if finding.shadow is not None:
+        words.append(
+            f"The shadow classifier learned from a shadow network that forgot {finding.shadow:,} "
+            "random samples by the same method"
+            + ("; for Retrain, from one that was retrained." if compared else ".")
+        )
     few = [name for name in ("unseen", "retained") if finding.samples[name] < 1000]
     if few:
         words.append(
             f"TPR at 0.1 % FPR needs 1,000 negatives; there are fewer {' and '.join(few)} samples."
         )
-    if all(each.retrain is None for each in finding.separations):
+    if not compared:
         words.append(
             "A Retrain differs from the network before as well, and most on the forgotten samples. "
             "Without one it cannot be told how much of this separation is too much."

@@ -1,9 +1,12 @@
-"""Makes the networks of a pool: trained once, then made to unlearn by each audited method."""
+"""Makes the networks of a pool: trained once, then made to unlearn by each audited method.
+
+A shadow pair is a pool of one network.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,12 +15,15 @@ from typing import ClassVar, Protocol
 import torch
 from pydantic import Field
 
+from qunlearn.audit.case import case_of
+from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.pool import pool_for, settings_of_run
 from qunlearn.audit.pool_folder import ORIGINAL, Pool, PoolConfig, pool_of
+from qunlearn.audit.shadow import NUMBER, ShadowConfig, shadow_methods, shadow_of, shadow_seed
 from qunlearn.errors import Failure, UserError
 from qunlearn.quant import quantize
 from qunlearn.runs.config import ModelConfig
-from qunlearn.runs.data import place_of
+from qunlearn.runs.data import moved, place_of
 from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.model_file import Header, spec_of
 from qunlearn.runs.request import ForgetConfig
@@ -57,17 +63,24 @@ class Job(Protocol):
 
 @dataclass(frozen=True)
 class Training:
-    """A network of the pool before unlearning."""
+    """A network of the pool before unlearning.
 
-    origin: Path
-    config: PoolConfig
-    request: tuple[str, ...]
+    Attributes:
+        find: Finds the pool: a worker process loads the data itself.
+        config: Where the data is now, and how many threads.
+        number: Which network.
+        seed: The network's own seed.
+    """
+
+    find: Callable[[], Pool]
+    config: AuditConfig
     number: int
+    seed: int
 
     @property
     def pool(self) -> Pool:
         """Its pool."""
-        return pool_of(self.origin, self.config, self.request)
+        return self.find()
 
     @property
     def done(self) -> bool:
@@ -86,12 +99,14 @@ class Training:
         pool, path = self.pool, self.pool.trained(self.number)
         header = Header.read(pool.origin.model_path)
         training = {k: v for k, v in pool.plan.training.items() if k != "original"}
-        identity = {"seed": self.number, "pool": pool.plan.digest, "number": self.number}
+        identity = {"seed": self.seed, "pool": pool.plan.digest, "number": self.number}
         threads = {} if self.config.threads is None else {"threads": self.config.threads}
-        place = place_of(pool.origin).to_dict()
-        config = PoolNetworkConfig.parse({**place, **training, **threads, **identity})
+        place = place_of(pool.origin)
+        if self.config.data is not None:
+            place = moved(place, self.config.data)
+        config = PoolNetworkConfig.parse({**place.to_dict(), **training, **threads, **identity})
         spec = replace(
-            spec_of(header, self.config.model, str(self.origin)), width=float(config.width)
+            spec_of(header, self.config.model, str(pool.origin.path)), width=float(config.width)
         )
         split = with_key(pool.plan.split_of(self.number), path)
         model = quantize(spec.build(config.seed), header.quant)
@@ -117,18 +132,33 @@ def make_pool(run: Path, config: PoolConfig) -> Pool:
     pool, config, request = pool_for(audited, config)
     method, settings = settings_of_run(audited)
     train_pool(pool, config, request)
-    unlearn_pool(pool, config, method, settings)
+    unlearn_pool(pool, config, method, settings, config.workers)
+    return pool
+
+
+def make_shadow(run: Path, config: ShadowConfig) -> Pool:
+    """Make what is missing of the shadow pair that `audit differ` learns from."""
+    audited, case = Run.open(run), case_of(run, config)  # which checks what is asked beforehand
+    pool = shadow_of(audited, case.split, config)
+    with named(pool.folder):
+        job = Training(lambda: pool, config, NUMBER, shadow_seed(pool))
+        _make([job], 1, "training a shadow network")
+    for method, settings in shadow_methods(audited, config).items():
+        unlearn_pool(pool, config, method, settings)
     return pool
 
 
 def train_pool(pool: Pool, config: PoolConfig, request: tuple[str, ...] = ()) -> None:
     """Train the networks of a pool that are missing."""
-    jobs = [Training(pool.origin.path, config, request, n) for n in range(pool.plan.models)]
+    find = partial(pool_of, pool.origin.path, config, request)
+    jobs = [Training(find, config, number, number) for number in range(pool.plan.models)]
     with named(pool.folder):
         _make(jobs, config.workers, "training the pool")
 
 
-def unlearn_pool(pool: Pool, config: PoolConfig, method: str, settings: Settings) -> None:
+def unlearn_pool(
+    pool: Pool, config: AuditConfig, method: str, settings: Settings, workers: int = 1
+) -> None:
     """Make the trained networks of a pool unlearn by a method, those that have not yet."""
     if method == ORIGINAL:
         return
@@ -136,11 +166,11 @@ def unlearn_pool(pool: Pool, config: PoolConfig, method: str, settings: Settings
         cells = [_cell(pool, config, method, settings, n) for n in range(pool.plan.models)]
         for cell in cells:
             cell.check()
-        _make(cells, config.workers, f"unlearning by {method}")
+        _make(cells, workers, f"unlearning by {method}")
 
 
 def _cell(
-    pool: Pool, config: PoolConfig, method: str, settings: Mapping[str, object], number: int
+    pool: Pool, config: AuditConfig, method: str, settings: Mapping[str, object], number: int
 ) -> Cell:
     """A network that unlearns, as the cell of a comparison would."""
     names = sorted(pool.plan.ids(number))
@@ -156,8 +186,9 @@ def _cell(
     }
     if config.threads is not None:
         values["threads"] = config.threads
-    if config.model is not None:
-        values["model"] = config.model
+    for name in ("model", "data"):
+        if getattr(config, name) is not None:
+            values[name] = getattr(config, name)
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
     out = pool.unlearned(method, settings, number)
     return Cell(method, number, ForgetConfig.parse(values), out, digest)
