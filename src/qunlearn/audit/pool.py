@@ -144,12 +144,12 @@ def settings_of_run(run: Run) -> tuple[str, dict[str, object]]:
     asked, origin = asked_of(run), origin_of(run)
     assert origin is not None  # seen to by `pool_for`
     usual = inherited(recipe_of(origin), find_method(asked.method))
-    own = {
+    changed = {
         name: value
         for name, value in asked.settings.items()
         if name != "seed" and usual.get(name) != value
     }
-    return asked.method, own
+    return asked.method, changed
 
 
 def attack(case: Case, settings: PoolConfig) -> PoolAudit:
@@ -158,8 +158,8 @@ def attack(case: Case, settings: PoolConfig) -> PoolAudit:
     if run is None:
         raise NotApplicable("A pool is trained as a run's original was; name a run folder.")
     pool, settings, request = pool_for(run, settings)
-    method, own = settings_of_run(run)
-    margins, plan, data = pool.margins(method, own), pool.plan, case.split.data
+    method, chosen = settings_of_run(run)
+    margins, plan, data = pool.margins(method, chosen), pool.plan, case.split.data
     named = {data.ids[row] for row in case.split.forget.tolist()}
     mine = torch.tensor([plan.split.data.ids[row] in named for row in plan.candidates.tolist()])
     columns = mine.nonzero().flatten()

@@ -41,7 +41,7 @@ class AuditRow:
         attack: The audit's name.
         needs: What the attacker or the auditor had: "network", "network before", "Retrain", ...
         figures: The measured values; the first one is the result that a table shows.
-        verdict: "pass" if no more is told than by a Retrain, "fail" if more is, "cannot be told" if
+        verdict: "pass" if no more leaks than from a Retrain, "fail" if more is, "cannot be told" if
             the data or the references do not allow either.
         reason: What decided the verdict, or what is missing for one, in a few words.
         level: The probability of a false "fail", over all figures together.

@@ -102,8 +102,8 @@ def shadow_methods(run: Run, settings: ShadowConfig) -> dict[str, dict[str, obje
     The run's own; and Retrain where the run is compared with one, since an attacker of that would
     have learned from a shadow Retrain.
     """
-    method, own = settings_of_run(run)
-    return {**({RETRAIN: {}} if settings.reference is not None else {}), method: own}
+    method, chosen = settings_of_run(run)
+    return {**({RETRAIN: {}} if settings.reference is not None else {}), method: chosen}
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def learned(case: Case, settings: ShadowConfig) -> Shadow | None:
             raise
         return None
     methods = shadow_methods(run, settings)
-    paths = {name: pool.unlearned(name, own, NUMBER) for name, own in methods.items()}
+    paths = {name: pool.unlearned(name, chosen, NUMBER) for name, chosen in methods.items()}
     if not all(Run.is_complete(path) for path in (pool.trained(NUMBER), *paths.values())):
         if settings.shadow:
             raise NotApplicable(
