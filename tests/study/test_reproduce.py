@@ -24,6 +24,7 @@ from qunlearn.study.reproduce import (
     ReproduceConfig,
     Scenario,
     chosen,
+    comparison,
     home_of,
     recipe_of,
     reproduce,
@@ -93,6 +94,18 @@ def test_blocks_are_chosen_by_name():
         chosen(ReproduceConfig(what="main", cells="svhn"))
     with pytest.raises(UserError, match="did you mean 'main'"):
         chosen(ReproduceConfig(what="mian"))
+
+
+@pytest.mark.parametrize("scale", ["small", "medium", "paper"])
+def test_fewer_epochs_are_a_network_of_their_own(scale):
+    config = ReproduceConfig(what="main", scale=scale, epochs=20, cells="cifar10")
+    block = chosen(config)[0]
+    assert recipe_of(block, config)["epochs"] == 20
+    assert home_of(block, config).endswith("-20-epochs")
+    assert home_of(block, config) != home_of(block, ReproduceConfig(what="main", scale=scale))
+    # Retrain takes the original's epochs, but where the paper states its own.
+    retrain = comparison(block, config, Path("original"), Path("out")).settings
+    assert retrain == ({"retrain.epochs": 20} if scale == "paper" else {})
 
 
 def test_the_medium_scale_takes_all_images_at_a_quarter_of_the_width():

@@ -173,6 +173,9 @@ class ReproduceConfig(ExecutorConfig, ComputeConfig):
     images: int = Field(
         IMAGES, ge=100, description="How many images are taken of the set, at the small scale."
     )
+    epochs: int | None = Field(
+        None, ge=1, description="Epochs of training and retraining, instead of the scale's."
+    )
     seeds: int = Field(2, ge=1, description="How many seeds.")
     settings_from: Path | None = Field(
         None,
@@ -236,6 +239,7 @@ def home_of(block: Scenario, config: ReproduceConfig) -> str:
     """The folder of a block's network."""
     size = "" if config.images == IMAGES else f"-{config.images}-images"
     size = {"small": size, "medium": "-all-images", "paper": "-full-size"}[config.scale]
+    size += "" if config.epochs is None else f"-{config.epochs}-epochs"
     twin = "-from-twin" if twin_of(block, config) else ""
     return f"{block.dataset}-{block.model}-{block.quantizer}-{config.variant}{size}{twin}"
 
@@ -306,7 +310,7 @@ def comparison(
     shared_values = {name: getattr(config, name) for name in shared} | {
         "data_path": config.data_dir
     }
-    settings = {"retrain.epochs": 160} if config.scale == "paper" else {}
+    settings = {"retrain.epochs": config.epochs or 160} if config.scale == "paper" else {}
     methods = config.methods or block.methods
     request = {"run": original, "methods": methods, "settings": settings, **block.request}
     if twin := twin_of(block, config):
@@ -361,8 +365,9 @@ def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, object]:
         recipe["act_bits"] = 32 if mobile else 8 if released else 4
     if released:
         recipe |= {"first_last_bits": 32, "keep": ("*.shortcut.*",) if not mobile else ()}
+    epochs = {} if config.epochs is None else {"epochs": config.epochs}
     if config.scale == "paper":
-        return recipe | {"width": 0.5 if released and mobile else 1.0}
+        return recipe | {"width": 0.5 if released and mobile else 1.0} | epochs
     small: Mapping[str, object] = {
         "subset": config.images,
         "width": 0.5 if mobile else 0.25,
@@ -375,4 +380,4 @@ def recipe_of(block: Scenario, config: ReproduceConfig) -> dict[str, object]:
         small = {**small, "subset": None, "epochs": 60}
     if twin_of(block, config):
         small = {**small, "epochs": 20, "lr": 0.01, "warmup": 1}
-    return {**recipe, **small}
+    return {**recipe, **small, **epochs}
