@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -25,6 +26,7 @@ from qunlearn.runs.train import train_run
 SMALL: dict[str, Any] = {
     "dataset": "digits",
     "subset": 200,
+    "model": "cnn",
     "width": 0.125,
     "epochs": 2,
     "batch_size": 50,
@@ -53,6 +55,11 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="qunlearn-tests-")
         os.environ["XDG_CACHE_HOME"] = folder.name
         config.add_cleanup(folder.cleanup)
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: the garbage collector need not visit it again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import SMALL, flags
+from forked import Started
 
 from qunlearn.cli.main import COMMANDS
 from qunlearn.errors import UserError
@@ -151,23 +153,18 @@ def test_version(qunlearn):
 
 
 def test_ctrl_c_is_one_sentence_and_leaves_no_loadable_run(tmp_path):
-    words = flags({**SMALL, "epochs": 1000})
-    command = [sys.executable, "-m", "qunlearn.cli.main", "train", *map(str, words), "--out", "run"]
-    process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    words = ["train", *map(str, flags({**SMALL, "epochs": 1000})), "--out", "run"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        command = Started(words, tmp_path, tmp_path / "printed")
+    finally:
+        signal.signal(signal.SIGINT, before)
     while not (tmp_path / "run" / "history.jsonl").exists():
-        assert process.poll() is None
+        assert command.process.is_alive(), command.log.read_text()
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate()[1] == (
-        "qunlearn: Interrupted; resume with `qunlearn train --resume --out run`.\n"
-    )
-    assert process.returncode == 1
+    os.kill(command.group, signal.SIGINT)
+    message = "qunlearn: Interrupted; resume with `qunlearn train --resume --out run`.\n"
+    assert command.end(120) == (1, message)
     with pytest.raises(UserError, match="not finished"):
         Run.open(tmp_path / "run")
 

@@ -103,20 +103,32 @@ def ended(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
     return results
 
 
-def test_two_nodes_do_what_two_processes_do_and_share_batchnorm(tmp_path: Path) -> None:
-    settings = {**SMALL, "epochs": 1, "threads": 1, "quantizer": "none", "sync_batchnorm": True}
-    settings |= {"batch_size": 400}  # one step: rounding has no time to grow
-    results = ended(by_torchrun(tmp_path, "train", *flags(settings), "--out", "nodes"))
+ONE_STEP = {
+    **SMALL,
+    "epochs": 1,
+    "batch_size": 400,  # one step: rounding has no time to grow
+    "quantizer": "none",
+    "sync_batchnorm": True,
+}
+
+
+@pytest.mark.cluster
+def test_two_nodes_do_what_two_processes_do(tmp_path: Path) -> None:
+    results = ended(by_torchrun(tmp_path, "train", *flags(ONE_STEP), "--out", "nodes"))
     assert [code for code, _, _ in results] == [0, 0]
     assert sum("trained on" in out for _, out, _ in results) == 1  # printed once
     assert sum(bool(out) for _, out, _ in results) == 1
-    here = train_run(TrainConfig.parse({**settings, "devices": 2}), tmp_path / "here")
+    here = train_run(TrainConfig.parse({**ONE_STEP, "devices": 2}), tmp_path / "here")
     assert (tmp_path / "nodes" / MODEL).read_bytes() == here.model_path.read_bytes()
     config = Run.open(tmp_path / "nodes").config
     assert (config["nodes"], config["devices"], config["sync_batchnorm"]) == (2, 1, True)
-    # With shared statistics, two processes see the batches that a single one sees.
-    alone = train_run(TrainConfig.parse(settings), tmp_path / "alone")
-    one, two = read_tensors(alone.model_path), read_tensors(here.model_path)
+
+
+@pytest.mark.usefixtures("quick_children")
+def test_with_shared_statistics_two_processes_see_the_batches_of_one(tmp_path: Path) -> None:
+    pair = train_run(TrainConfig.parse({**ONE_STEP, "devices": 2}), tmp_path / "pair")
+    alone = train_run(TrainConfig.parse(ONE_STEP), tmp_path / "alone")
+    one, two = read_tensors(alone.model_path), read_tensors(pair.model_path)
     for name in one:
         assert torch.allclose(one[name].float(), two[name].float(), rtol=1e-3, atol=1e-5), name
 

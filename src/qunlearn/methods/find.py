@@ -23,17 +23,18 @@ def find_method(name: str) -> Method:
     """
     if ":" in name:
         return _in_module(name)
+    if name in methods:
+        return methods[name]
     offered = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name not in methods and name in offered:
+    if name in offered:
         _load(offered[name])
+        return methods[name]
     if name.endswith(".py"):
         stem = name.removesuffix(".py")
         raise UserError(f"The method {name!r} is a file; write {stem}:NAME for a method in it.")
     if name in RENAMED:
         raise UserError(f"Method {name!r} is now called {RENAMED[name]!r}; use that name.")
-    if name not in methods:
-        raise unknown("method", name, [*methods, *(n for n in offered if n not in methods)])
-    return methods[name]
+    raise unknown("method", name, [*methods, *(n for n in offered if n not in methods)])
 
 
 def all_methods() -> list[Method]:

@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from qunlearn.errors import UserError
 
@@ -91,10 +92,16 @@ class RunInfo:
 
 def versions() -> dict[str, str]:
     """Versions of all software that can change a result."""
+    names = ("qunlearn", "torch", "numpy", "lightning-fabric", "safetensors", "scikit-learn")
+    return {"python": platform.python_version()} | {name: _version(name) for name in names}
+
+
+@cache
+def _version(package: str) -> str:
+    """A package's version; read once, because that takes milliseconds."""
     from importlib.metadata import version
 
-    names = ("qunlearn", "torch", "numpy", "lightning-fabric", "safetensors", "scikit-learn")
-    return {"python": platform.python_version()} | {name: version(name) for name in names}
+    return version(package)
 
 
 def machine() -> Machine:
