@@ -25,16 +25,16 @@ def detail_words(detail: Mapping[str, object]) -> str:
     """
     # Versions before 0.2.0 saved the rule, whose value may name a person.
     return ", ".join(
-        f"{key} {counted(value) if isinstance(value, Mapping) else value}"
+        f"{key} {counts_words(value) if isinstance(value, Mapping) else value}"
         for key, value in detail.items()
         if key != "rule"
     )
 
 
-def counted(counts: Mapping[str, int]) -> str:
+def counts_words(counts: Mapping[str, int]) -> str:
     """Counts as text.
 
-    >>> counted({"unknown": 2, "listed twice": 1})
+    >>> counts_words({"unknown": 2, "listed twice": 1})
     '2 unknown, 1 listed twice'
     """
     return ", ".join(f"{count:,} {kind}" for kind, count in counts.items())

@@ -19,16 +19,8 @@ from qunlearn.store.run import Run
 from qunlearn.study import reproduce as experiments
 from qunlearn.study.config import variant
 from qunlearn.study.paper import PaperRow, paper_rows, printed, stated
-from qunlearn.study.reproduce import (
-    EXPERIMENTS,
-    ReproduceConfig,
-    Scenario,
-    chosen,
-    comparison,
-    home_of,
-    recipe_of,
-    reproduce,
-)
+from qunlearn.study.reproduce import chosen, comparison, home_of, recipe_of, reproduce
+from qunlearn.study.scenarios import EXPERIMENTS, ReproduceConfig, Scenario
 from qunlearn.training import checkpoint, optimizer
 
 

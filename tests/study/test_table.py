@@ -8,7 +8,8 @@ from qunlearn.metrics import PartScores
 from qunlearn.report.rows import ranking_words
 from qunlearn.runs.metrics import RunMetrics
 from qunlearn.study.ranking import ranking
-from qunlearn.study.table import CellResult, NoiseFloor, noise_floor, rows_of
+from qunlearn.study.rows import noise_floor, rows_of
+from qunlearn.study.table import CellResult, NoiseFloor
 
 
 def result(seed, fa, ra, ta, mia):

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from qunlearn.cli.output import print_json, print_text_table, say
+from qunlearn.cli.output import print_json, print_parts, say
 from qunlearn.cli.settings import Json, Resume, with_settings
-from qunlearn.errors import Failure
 from qunlearn.study.config import CompareConfig
-
-if TYPE_CHECKING:
-    from qunlearn.study.paper import PaperRow
-    from qunlearn.study.table import Table
 
 OutFolder = Annotated[
     Path | None,
@@ -49,7 +42,8 @@ def command(
       qunlearn compare runs/original --random 0.1 --executor ray --address auto --out runs/table
     """
     from qunlearn.report import report_comparison
-    from qunlearn.study.compare import compare_run
+    from qunlearn.report.printed import comparison_parts
+    from qunlearn.study.compare import compare_run, refuse_failed
 
     assert out is not None  # with_settings has seen to it
     table = compare_run(settings, out)
@@ -57,42 +51,7 @@ def command(
     if json:
         print_json(table.to_json())
     else:
-        print_comparison(table)
+        print_parts(comparison_parts(table))
         if page is not None:
             say(f"The page that shows it: {page}")
-    end(table)
-
-
-def end(*tables: Table) -> None:
-    """Fail if something of a comparison failed; the table is there by then."""
-    failed = list(dict.fromkeys(name for table in tables for name in table.failed))
-    if failed:
-        raise Failure(
-            f"Failed: {', '.join(failed)}; everything else is kept, and the same command tries "
-            "again."
-        )
-
-
-def print_comparison(
-    table: Table, paper: Mapping[str, PaperRow] = MappingProxyType({}), title: str = ""
-) -> None:
-    """Print a comparison: what it shows in words, the four figures, and the predictions."""
-    from qunlearn.report.comparison import answers_of
-    from qunlearn.report.rows import LIRA, notes
-    from qunlearn.report.tables import (
-        MARKS_EXPLAINED,
-        comparison_table,
-        lira_names,
-        predictions_table,
-    )
-
-    for answer in answers_of(table):
-        say(f"{answer.question} {answer.words}")
-    say("\nFor engineers")
-    print_text_table(comparison_table(table, paper, title))
-    say(MARKS_EXPLAINED)
-    for note in notes(table):
-        say(note)
-    print_text_table(predictions_table(table))
-    if lira_names(table):
-        say(LIRA)
+    refuse_failed(table)

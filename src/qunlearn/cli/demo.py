@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from qunlearn.cli.output import print_json, print_table, print_text_table, print_verdict, say
+from qunlearn.cli.output import print_json, print_text_table, print_verdict, say
 from qunlearn.cli.settings import Json, with_settings
 from qunlearn.training.config import LARGEST_SEED, Config
 
@@ -44,11 +44,11 @@ def command(settings: DemoConfig, json: Json = False) -> None:
       qunlearn demo --out my-demo
     """
     from qunlearn.demo import demo
-    from qunlearn.report.scores import story_table, time_words
+    from qunlearn.report.scores import demo_request_words, original_table, story_table, time_words
     from qunlearn.store.files import new_folder
 
     result = demo(settings.out or new_folder("qunlearn-demo-"), settings.seed)
-    original, forgotten = result.original.parts, result.forgotten
+    forgotten = result.forgotten
     if json:
         print_json(
             {
@@ -60,11 +60,8 @@ def command(settings: DemoConfig, json: Json = False) -> None:
             }
         )
         return
-    names = {"train": "digits it was trained on", "test": "digits it never saw"}
-    rows = [(name, f"{original[part].accuracy:.1f} %") for part, name in names.items()]
-    print_table(("a 4-bit network on", "right"), rows)
-    forget_samples = forgotten.parts["forget"].samples
-    say(f"It is made to forget {forget_samples} of the digits that it was trained on.\n")
+    print_text_table(original_table(result.original))
+    say(f"{demo_request_words(forgotten)}\n")
     print_verdict(replace(forgotten, reference=None), result.verdict)
     say(f"\n{time_words(result.seconds, result.retraining)} A retrained network is the reference:")
     print_text_table(story_table(forgotten))

@@ -42,6 +42,7 @@ def command(
       qunlearn evaluate runs/forgotten --onnx model.onnx
     """
     from qunlearn.export import export_run
+    from qunlearn.report.words import export_words
 
     assert out is not None
     exported = export_run(
@@ -59,12 +60,4 @@ def command(
     if json:
         print_json({"run": str(run), **asdict(exported)})
     else:
-        integer = (
-            f", {exported.integer_convolutions} of {exported.convolutions} convolutions in integers"
-            if settings.target == "fast"
-            else ""
-        )
-        say(
-            f"{out}: {exported.bytes:,} bytes, {exported.target}, opset {exported.opset}{integer}. "
-            f"{exported.agreement}."
-        )
+        say(export_words(exported))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -58,6 +58,15 @@ def print_table(
     if not console.is_terminal:
         console.width = 1000  # a file has room for whole lines
     console.print(table)
+
+
+def print_parts(parts: Iterable[str | TextTable]) -> None:
+    """Print sentences and tables that `report/` made."""
+    for part in parts:
+        if isinstance(part, str):
+            say(part)
+        else:
+            print_text_table(part)
 
 
 def print_text_table(table: TextTable) -> None:

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from qunlearn.cli.compare import end, print_comparison
-from qunlearn.cli.output import print_json, print_text_table, say
+from qunlearn.cli.output import print_json, print_parts, say
 from qunlearn.cli.settings import Json, with_settings
-from qunlearn.study.reproduce import ReproduceConfig
+from qunlearn.study.scenarios import ReproduceConfig
 
 OutFolder = Annotated[
     Path | None,
@@ -32,37 +31,21 @@ def command(settings: ReproduceConfig, out: OutFolder = None, json: Json = False
       --settings-from runs/paper/cifar10-resnet18-lsq+-paper/random-10/main/table.json
     """
     from qunlearn.report import report_comparison
-    from qunlearn.report.reproduced import (
-        EXTRA_TABLES,
-        QUANTIZERS_EXPLAINED,
-        errata_words,
-        quantizer_tables,
-        variant_words,
-    )
+    from qunlearn.report.printed import block_parts, closing_parts
+    from qunlearn.study.compare import refuse_failed
     from qunlearn.study.reproduce import reproduce
 
     assert out is not None  # with_settings has seen to it
     blocks, pages = [], []
     for block in reproduce(settings, out):
-        page = report_comparison(block.folder, data=settings.data_dir)
         blocks.append(block)
-        pages.append(str(page))
-        if json:
-            continue
-        print_comparison(block.table, block.paper, block.name)
-        if extra := EXTRA_TABLES.get(settings.what):
-            print_text_table(extra(block))
-        for sentence in errata_words(block):
-            say(sentence)
-        say(f"The page that shows it: {page}\n")
+        pages.append(report_comparison(block.folder, data=settings.data_dir))
+        if not json:
+            print_parts(block_parts(block, settings.what))
+            say(f"The page that shows it: {pages[-1]}\n")
     if json:
-        both = zip(blocks, pages, strict=True)
-        print_json({"blocks": [{**block.to_json(), "page": page} for block, page in both]})
-    elif settings.what == "quantizers":
-        for table in quantizer_tables(blocks):
-            print_text_table(table)
-        say(QUANTIZERS_EXPLAINED)
-    if settings.variant == "released" and not json:
-        for sentence in variant_words(block.name for block in blocks):
-            say(sentence)
-    end(*(block.table for block in blocks))
+        listed = zip(blocks, pages, strict=True)
+        print_json({"blocks": [{**block.to_json(), "page": str(page)} for block, page in listed]})
+    else:
+        print_parts(closing_parts(settings, blocks))
+    refuse_failed(*(block.table for block in blocks))

@@ -66,6 +66,19 @@ def scores_notes(metrics: RunMetrics) -> list[str]:
     return notes
 
 
+def original_table(original: RunMetrics) -> TextTable:
+    """How many digits the demo's network gets right, of those it learned and of others."""
+    names = {"train": "digits it was trained on", "test": "digits it never saw"}
+    rows = [[name, f"{original.parts[part].accuracy:.1f} %"] for part, name in names.items()]
+    return TextTable(["a 4-bit network on", "right"], rows)
+
+
+def demo_request_words(metrics: RunMetrics) -> str:
+    """What the demo asks of its network."""
+    samples = metrics.parts["forget"].samples
+    return f"It is made to forget {samples} of the digits that it was trained on."
+
+
 def story_table(metrics: RunMetrics) -> TextTable:
     """A network before forgetting, after it and retrained, in words that need no glossary."""
     before, retrain = metrics.before, metrics.reference

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from qunlearn.data import Outcome
-from qunlearn.parts import counted, part_name
+from qunlearn.parts import counts_words, part_name
 from qunlearn.runs.check import Fault, FaultKind
 from qunlearn.runs.explain import Conflict
 from qunlearn.runs.metrics import Declared, Duplicates, RunMetrics
 from qunlearn.store.info import DeclaredCheck, HeldOutCheck
+
+if TYPE_CHECKING:
+    from qunlearn.export.export import Exported
 
 SHOWN = 5
 """How many duplicates are named."""
@@ -23,6 +27,19 @@ def findings_words(metrics: RunMetrics) -> list[str]:
         metrics.duplicates and duplicates_words(metrics.duplicates),
     ]
     return [each for each in words if each]
+
+
+def export_words(exported: Exported) -> str:
+    """What an exported file is, and how well it agrees with the network."""
+    integer = (
+        f", {exported.integer_convolutions} of {exported.convolutions} convolutions in integers"
+        if exported.target == "fast"
+        else ""
+    )
+    return (
+        f"{exported.path}: {exported.bytes:,} bytes, {exported.target}, opset {exported.opset}"
+        f"{integer}. {exported.agreement}."
+    )
 
 
 def declared_words(declared: Declared) -> str:
@@ -71,12 +88,12 @@ def outcome_words(outcome: Outcome) -> str:
     """What was retired and skipped of a request."""
     sentences = [f"Samples forgotten: {outcome.forgotten:,}"]
     if retired := sum(outcome.retired.values()):
-        parts = counted({part.replace("_", " "): n for part, n in outcome.retired.items()})
+        parts = counts_words({part.replace("_", " "): n for part, n in outcome.retired.items()})
         sentences[0] += f", retired: {retired:,} ({parts}), which are no longer measured on"
     if not outcome.forgotten:
         sentences.append("None was trained on, so the weights are unchanged")
     if outcome.skipped:
-        sentences.append(f"Ids skipped: {counted(outcome.skipped)}")
+        sentences.append(f"Ids skipped: {counts_words(outcome.skipped)}")
     return ". ".join(sentences) + "."
 
 

@@ -29,8 +29,9 @@ from qunlearn.study.config import CompareConfig, Settings, variant
 from qunlearn.study.executors.base import Executor
 from qunlearn.study.executors.open import opened_executor
 from qunlearn.study.ranking import ranking
+from qunlearn.study.rows import noise_floor, rows_of
 from qunlearn.study.source import Source
-from qunlearn.study.table import CellResult, Table, noise_floor, rows_of
+from qunlearn.study.table import CellResult, Table
 from qunlearn.study.tune import Search, need_optuna, run_searches
 
 
@@ -71,7 +72,7 @@ def retrain_all(config: CompareConfig, home: Path, executor: Executor) -> None:
     _, by_method = planned(config)
     with named(home):
         references = retrain_cells(Cells(config, home, check(config, by_method)), by_method)
-        list(map(_made, run_cells(references, executor, "retraining")))
+        list(map(_retrain, run_cells(references, executor, "retraining")))
 
 
 def retrain_cells(cells: Cells, by_method: Mapping[str, Settings]) -> list[Cell]:
@@ -92,7 +93,7 @@ def tabulated(
     executor: Executor,
 ) -> Table:
     """Make what is missing, and the table of it."""
-    retrains = list(map(_made, run_cells(references, executor, "retraining")))
+    retrains = list(map(_retrain, run_cells(references, executor, "retraining")))
     trials = {name: source.trials[source.row(name)] for name in config.names} if source else {}
     failed: dict[str, str] = {}
     split = split_of(retrains[0], config.data_path)
@@ -107,24 +108,36 @@ def tabulated(
             else:
                 by_method[name], trials[name] = best
     names = [name for name in config.names if name not in failed]
-    wanted = [
+    asked = [
         cells.cell(name, by_method[name], seed) for name in names for seed in range(config.seeds)
     ]
-    made = run_cells(wanted, executor, "comparing")
-    outcomes = list(zip(wanted, made, strict=True))
+    outcomes = list(zip(asked, run_cells(asked, executor, "comparing"), strict=True))
     for cell, run in outcomes:
         if isinstance(run, Failure):
             failed.setdefault(cell.method, str(run))
     if len(failed) == len(config.names):
         name, why = next(iter(failed.items()))
         raise Failure(f"Every method failed, and only the Retrains are kept; {name}: {why}")
-    results = {"retrain": [result_of(run, seed) for seed, run in enumerate(retrains)]}
-    outputs = {"retrain": [outputs_of(run, split) for run in retrains]}
+    runs: dict[str, list[Run]] = {"retrain": retrains}
     for cell, run in outcomes:
         if isinstance(run, Run) and cell.method not in failed:
-            result = against(run, retrains[cell.seed], split, cell.seed)
-            results.setdefault(cell.method, []).append(result)
-            outputs.setdefault(cell.method, []).append(outputs_of(run, split))
+            runs.setdefault(cell.method, []).append(run)
+    return replace(
+        table_of(runs, trials, split),
+        failed=failed,
+        select=source.select if source else config.select if config.tune else None,
+        settings_from=str(source.path) if source else None,
+    )
+
+
+def table_of(runs: Mapping[str, Sequence[Run]], trials: Mapping[str, int], split: Split) -> Table:
+    """The table of finished cells: each method's runs, seed by seed, Retrain's first."""
+    retrains = runs["retrain"]
+    results = {"retrain": [result_of(run, seed) for seed, run in enumerate(retrains)]}
+    for name in [name for name in runs if name != "retrain"]:
+        pairs = enumerate(zip(runs[name], retrains, strict=True))
+        results[name] = [against(run, retrain, split, seed) for seed, (run, retrain) in pairs]
+    outputs = {name: [outputs_of(run, split) for run in each] for name, each in runs.items()}
     rows, floor = rows_of(results, outputs, trials, split), noise_floor(results["retrain"])
     request, original = split.requests[-1], results["retrain"][0].metrics.before
     assert original is not None  # a Retrain says what it was made from
@@ -132,16 +145,24 @@ def tabulated(
         request=request.kind,
         detail={k: tuple(v) if isinstance(v, list) else v for k, v in request.detail.items()},
         parts={part: len(index) for part, index in split.measured().items()},
-        seeds=config.seeds,
+        seeds=len(retrains),
         original=original,
-        failed=failed,
+        failed={},
         rows=rows,
         noise_floor=floor,
         ranking=ranking(rows[1:], floor),
-        select=source.select if source else config.select if config.tune else None,
-        settings_from=str(source.path) if source else None,
         retired=len(request.retired),
     )
+
+
+def refuse_failed(*tables: Table) -> None:
+    """Raise if a method of a comparison failed; the tables are written by then."""
+    failed = list(dict.fromkeys(name for table in tables for name in table.failed))
+    if failed:
+        raise Failure(
+            f"Failed: {', '.join(failed)}; everything else is kept, and the same command tries "
+            "again."
+        )
 
 
 def planned(config: CompareConfig) -> tuple[Source | None, dict[str, Settings]]:
@@ -193,7 +214,7 @@ def against(run: Run, retrain: Run, split: Split, seed: int) -> CellResult:
     return replace(result, metrics=replace(result.metrics, **vars(scores)))
 
 
-def _made(outcome: Run | Failure) -> Run:
+def _retrain(outcome: Run | Failure) -> Run:
     """A Retrain; without it there is nothing to compare with."""
     if isinstance(outcome, Failure):
         raise Failure(f"Retrain, which methods are compared with, failed; {outcome}")
