@@ -2,7 +2,9 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -190,3 +192,36 @@ def test_untyped_dicts_are_few():
     lines = [line for file in ROOT.rglob("*.py") for line in file.read_text().splitlines()]
     untyped = re.compile(r"(dict|Mapping)\[str, Any\]")
     assert sum(bool(untyped.search(line)) for line in lines) <= 40
+
+
+def walk() -> list[tuple[str, str]]:
+    """The files that CONTRIBUTING.md walks a request through, each with what it names first."""
+    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text()
+    section = text.partition("## One request, file by file\n")[2].partition("\n## ")[0]
+    steps = re.findall(r"^\d+\. `([\w/]+\.py)`: `([\w.]+)`", section, re.MULTILINE)
+    return [(file, name.rpartition(".")[2]) for file, name in steps]
+
+
+def test_a_request_takes_the_way_that_the_walk_describes(qunlearn, run_folder, tmp_path):
+    steps = walk()
+    assert 5 < len(steps) <= 10
+    assert len({file for file, _ in steps}) == len(steps)
+    for file, name in steps:
+        kind = "class" if name[0].isupper() else "def"
+        assert f"{kind} {name}(" in (ROOT / file).read_text()
+    functions = [(str(ROOT / file), name) for file, name in steps if not name[0].isupper()]
+    called: dict[tuple[str, str], None] = {}
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        place = frame.f_code.co_filename, frame.f_code.co_name
+        if event == "call" and place in functions:
+            called.setdefault(place)
+
+    words = ["forget", run_folder, "--random", 0.1, "--accept", "--out", tmp_path / "new"]
+    sys.setprofile(watch)
+    try:
+        code, _, _ = qunlearn(*words, "--threads", 1)
+    finally:
+        sys.setprofile(None)
+    assert code == 0
+    assert list(called) == functions
