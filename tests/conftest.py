@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import torch
 from filelock import FileLock
+from safetensors.torch import load_file, save_file
+from torch import nn
 
 from qunlearn.cli.main import main
 from qunlearn.data import Split, load_dataset
@@ -99,6 +101,23 @@ def made_once(
             make(base)
             done.touch()
     return base
+
+
+def trained_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    name: str,
+    fresh: Callable[[], nn.Module],
+    training: Callable[[nn.Module], nn.Module],
+) -> nn.Module:
+    """A fresh network with the weights that training gives it, once for all workers."""
+    base = made_once(
+        tmp_path_factory,
+        name,
+        lambda base: save_file(training(fresh()).state_dict(), base / "weights.safetensors"),
+    )
+    model = fresh()
+    model.load_state_dict(load_file(base / "weights.safetensors"))
+    return model.eval()
 
 
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from conftest import trained_once
 from scipy.stats import binomtest, norm
 from torch import nn
 
@@ -60,16 +61,20 @@ def network(seed):
 
 
 @pytest.fixture(scope="module")
-def nets(split):
+def nets(split, tmp_path_factory):
     """The original, and two Retrains."""
-    torch.set_num_threads(1)
-    settings = {"epochs": 30, "batch_size": 32, "lr": 0.05}
-    made = {"original": qu.train(network(0), split, **settings)}
-    for seed in (1, 2):
-        made[f"retrain {seed}"] = qu.train(
-            network(seed), split, part="retain", seed=seed, **settings
+
+    def trained(name, seed, part):
+        settings = {"epochs": 30, "batch_size": 32, "lr": 0.05, "seed": seed, "part": part}
+        return trained_once(
+            tmp_path_factory,
+            f"attacked {name}",
+            lambda: network(seed),
+            lambda model: qu.train(model, split, **settings),
         )
-    return made
+
+    retrains = {f"retrain {seed}": trained(f"retrain {seed}", seed, "retain") for seed in (1, 2)}
+    return {"original": trained("original", 0, "train"), **retrains}
 
 
 @pytest.fixture(scope="module")

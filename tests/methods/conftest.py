@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import pytest
 import torch
-from conftest import shared_folder
-from filelock import FileLock
-from safetensors.torch import load_file, save_file
+from conftest import trained_once
 from torch import nn
 
 from qunlearn.data import Split
@@ -29,15 +28,14 @@ def asked(digits: Split) -> Split:
 
 @pytest.fixture(scope="session")
 def trained(digits: Split, tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
-    """A 4-bit network that knows the digits; not to be changed; trained once for all workers."""
-    file = shared_folder(tmp_path_factory) / "trained.safetensors"
-    with FileLock(file.with_suffix(".lock")):
-        if not file.is_file():
-            model = train(fresh(0), digits, epochs=40, batch_size=30, lr=0.1, warmup=1)
-            save_file(model.state_dict(), file)
-    model = fresh(0)
-    model.load_state_dict(load_file(file))
-    return model.eval()
+    """A 4-bit network that knows the digits; not to be changed."""
+    settings = {"epochs": 40, "batch_size": 30, "lr": 0.1, "warmup": 1}
+    return trained_once(
+        tmp_path_factory,
+        "trained",
+        partial(fresh, 0),
+        lambda model: train(model, digits, **settings),
+    )
 
 
 @pytest.fixture(scope="session")

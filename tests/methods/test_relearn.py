@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from conftest import trained_once
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -42,10 +43,15 @@ def half() -> Split:
 
 
 @pytest.fixture(scope="module")
-def never_saw(half) -> nn.Module:
+def never_saw(half, tmp_path_factory) -> nn.Module:
     """A network that was trained on what is retained alone."""
-    model = ModelSpec("cnn", 10, 1, 8, 1.0).build(0)
-    return train(model, half, part="retain", epochs=15, batch_size=30, lr=0.05)
+    settings = {"part": "retain", "epochs": 15, "batch_size": 30, "lr": 0.05}
+    return trained_once(
+        tmp_path_factory,
+        "never-saw",
+        lambda: ModelSpec("cnn", 10, 1, 8, 1.0).build(0),
+        lambda model: train(model, half, **settings),
+    )
 
 
 @pytest.fixture(scope="module")

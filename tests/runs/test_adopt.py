@@ -10,8 +10,8 @@ import numpy as np
 import plain_net
 import pytest
 import torch
-from conftest import made_once
-from safetensors.torch import load_file, save_file
+from conftest import trained_once
+from safetensors.torch import save_file
 from torch import nn
 
 from qunlearn.data import Split
@@ -36,14 +36,10 @@ def trained(model: nn.Module, split: Split, epochs: int = 30) -> nn.Module:
 def elsewhere(digits: Split, tmp_path_factory):
     """A full-precision network that memorised the training part, made without a run."""
 
-    def make(base):
-        model = trained(ModelSpec("resnet18", 10, 1, 8, 0.125).build(), digits)
-        save_file(model.state_dict(), base / "weights.safetensors")
-
-    model = ModelSpec("resnet18", 10, 1, 8, 0.125).build()
-    base = made_once(tmp_path_factory, "elsewhere", make)
-    model.load_state_dict(load_file(base / "weights.safetensors"))
-    return model.eval()
+    spec = ModelSpec("resnet18", 10, 1, 8, 0.125)
+    return trained_once(
+        tmp_path_factory, "elsewhere", spec.build, lambda model: trained(model, digits)
+    )
 
 
 @pytest.fixture

@@ -29,8 +29,9 @@ def command(
 ) -> None:
     """Make a run's network forget samples, and save the new network.
 
-    The run itself is not changed. A run that has forgotten can be made to forget more: what was
-    forgotten earlier is never trained on again, and every evaluation still reports it.
+    A run is a folder that `qunlearn train` or `qunlearn adopt` wrote; it is not changed. The new
+    run can be made to forget more: samples of earlier requests are never trained on again, and
+    every evaluation still reports them.
 
     Exit code 3: the network was saved, but this request missed its target, or samples of an
     earlier request resurfaced. The verdict says by how much, and what to try.

@@ -16,7 +16,8 @@ def relearning_words(probe: Relearning) -> str:
     ... # doctest: +NORMALIZE_WHITESPACE
     Shallow: 200 steps of fine-tuning on retained samples bring forgotten ones back. Confidence in
     the true label on the forgotten samples: 70.7 % before, 74.8 % after; on unseen samples: 72.6 %
-    before, 69.6 % after. That is 7.1 points of difference; up to 3.5 may be chance.
+    before, 69.6 % after. That is 7.1 points above what the change on unseen samples accounts for;
+    up to 3.5 may be chance.
     """
     lead = (
         f"Deep: {probe.steps} steps of fine-tuning on retained samples do not bring forgotten "
@@ -28,8 +29,20 @@ def relearning_words(probe: Relearning) -> str:
     return (
         f"{lead} Confidence in the true label on the forgotten samples: {probe.before:.1f} % "
         f"before, {probe.after:.1f} % after; on unseen samples: {probe.unseen_before:.1f} % "
-        f"before, {probe.unseen_after:.1f} % after. That is {probe.returned:.1f} points of "
-        f"difference; up to {probe.allowed:.1f} may be chance."
+        f"before, {probe.unseen_after:.1f} % after. {_excess_words(probe)}"
+    )
+
+
+def _excess_words(probe: Relearning) -> str:
+    """How the confidence after fine-tuning compares with what was to be expected."""
+    expected = "what the change on unseen samples accounts for"
+    if probe.target is not None:
+        expected = "what their target and the change on unseen samples account for"
+    if probe.returned <= 0:
+        return f"That is not above {expected}: nothing came back."
+    return (
+        f"That is {probe.returned:.1f} points above {expected}; up to {probe.allowed:.1f} may be "
+        "chance."
     )
 
 

@@ -43,14 +43,14 @@ def scores_table(metrics: RunMetrics) -> TextTable:
 def scores_notes(metrics: RunMetrics) -> list[str]:
     """What a reader has to know to trust the four figures, or not to."""
     before, retrain = metrics.before, metrics.reference
-    others = [f"{name} {value:.2f}" for name, value in metrics.attacks.items() if name != REPORTED]
-    notes = [f"MIA with other attack features: {', '.join(others)}."]
+    others = [f"{name} {mia:.2f} %" for name, mia in metrics.attacks.items() if name != REPORTED]
+    notes = [f"MIA, where the attack looks at another feature: {', '.join(others)}."]
     accuracy = weakest_attack(m.attack_accuracy for m in (metrics, retrain) if m is not None)
     needed = least_accuracy(min(metrics.parts[part].samples for part in ("retain", "test")))
     if accuracy is not None and accuracy < needed:
         notes.append(
             f"The membership attack is no better than guessing: its accuracy is {accuracy:.1f} %, "
-            f"and {needed:.1f} % are needed to beat chance. Ignore MIA, and its part of AG, here."
+            f"and {needed:.1f} % are needed to beat chance. Ignore MIA here, and its part in AG."
         )
     if retrain is not None and retrain.RA < metrics.RA - LOST:
         notes.append(

@@ -59,8 +59,8 @@ class RequestConfig(Config):
     )
     skip_unusable: bool = Field(
         False,
-        description="Skip ids that are unknown, listed twice, or already forgotten or retired; "
-        "their number is reported.",
+        description="Skip ids that are unknown, listed twice, already forgotten, or already "
+        "removed from the held-out or test part; their number is reported.",
     )
 
     def to_dict(self) -> dict[str, object]:
@@ -102,14 +102,17 @@ class OriginConfig(Config):
     panel: ClassVar[str] = "Where things are"
 
     run: Path = Field(
-        ..., description="The run that is to forget.", json_schema_extra={"argument": True}
+        ...,
+        description="The folder of the run that is to forget.",
+        json_schema_extra={"argument": True},
     )
     data_path: Path | None = Field(
         None, description=MOVED, json_schema_extra={"flag": "--data", "metavar": "PATH"}
     )
     metadata: Path | None = Field(
         None,
-        description="A CSV of metadata, joined by its column `id`; by default the run's.",
+        description="A CSV with metadata of each sample, joined by its column `id`; by default the "
+        "one that the run was made with.",
     )
     model: str | None = Field(None, description="The package.module:factory of a custom model.")
     provenance: Provenance | None = Field(
@@ -161,8 +164,8 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     )
     start_from: Path | None = Field(
         None,
-        description="With --method retrain: the run whose weights it starts from. Needed if the "
-        "network was trained from another run's network; name the Retrain of that run.",
+        description="With --method retrain: the run that provides the initial weights. Needed if "
+        "RUN was itself trained from another run's weights; name the Retrain of that other run.",
     )
     depth: Depth | None = Field(
         None,
@@ -172,12 +175,13 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     budget: float | None = Field(
         None,
         gt=0,
-        description="Maximum number of steps; a number below 1 is a fraction of the steps of a "
-        "Retrain.",
+        description="Maximum number of steps; a number below 1 is a fraction of the steps that "
+        "retraining would take.",
     )
     skip_probe: bool = Field(
         False,
-        description="Skip the test whether fine-tuning on retained samples brings others back.",
+        description="Skip the test of whether fine-tuning on retained samples brings forgotten "
+        "ones back.",
     )
     epochs: int | None = Field(None, description="Same as --set epochs=N, and overrides it.")
     seed: int | None = Field(None, description="Same as --set seed=N, and overrides it.")
