@@ -27,13 +27,10 @@ def small_model(spec: QuantSpec, seed: int = 0) -> nn.Module:
 
 @pytest.mark.parametrize("quantizer", known_quantizers())
 def test_every_quantizer_learns_the_digits(digits, quantizer):
-    means = dict.fromkeys(("train", "test"), 0.0)
-    for seed in (0, 1):  # which differ by ten points and more
-        model = small_model(QuantSpec(quantizer=quantizer), seed)
-        train(model, digits, epochs=15, batch_size=30, lr=0.1, warmup=1, seed=seed)
-        parts = evaluate(model, digits).parts
-        means = {part: mean + parts[part].accuracy / 2 for part, mean in means.items()}
-    assert min(means.values()) > 50  # chance is 10
+    model = quantize(ModelSpec("cnn", 10, 1, 8, 0.5).build(), QuantSpec(quantizer=quantizer))
+    train(model, digits, epochs=15, batch_size=30, lr=0.1, warmup=1)
+    parts = evaluate(model, digits).parts
+    assert min(parts[part].accuracy for part in ("train", "test")) > 80  # chance is 10
 
 
 def test_one_seed_and_one_thread_count_give_the_same_weights_bit_for_bit(tmp_path):
