@@ -1,5 +1,6 @@
 """Going on where a loop was interrupted; see also test_interrupted, which kills commands."""
 
+import shutil
 from itertools import pairwise
 
 import plain_net
@@ -33,6 +34,20 @@ def always(monkeypatch):
     """The state is kept after each step."""
     monkeypatch.setattr(checkpoint, "EVERY", 0.0)
     monkeypatch.setattr(checkpoint, "SHARE", 1e9)
+
+
+@pytest.fixture(scope="module")
+def checkpoint_file(digits, tmp_path_factory):
+    """The checkpoint of a training, not to be changed."""
+    path = tmp_path_factory.mktemp("checkpoint") / "state"
+    train(made(), digits, **SETTINGS, checkpoint=path)
+    return path
+
+
+@pytest.fixture
+def state(checkpoint_file, tmp_path):
+    """A copy of it."""
+    return shutil.copy(checkpoint_file, tmp_path / "state")
 
 
 def interrupt_after(monkeypatch, keeps):
@@ -75,11 +90,10 @@ def test_each_row_has_the_seconds_of_its_epoch_and_those_elapsed(digits):
         assert row["elapsed"] == pytest.approx(total, abs=2e-3 * len(rows))
 
 
-def test_a_checkpoint_of_something_else_is_refused(digits, tmp_path):
-    train(made(), digits, **SETTINGS, checkpoint=tmp_path / "state")
+def test_a_checkpoint_of_something_else_is_refused(digits, tmp_path, state):
     for model, settings in ((made(), SETTINGS | {"lr": 0.1}), (plain_net.make(10), SETTINGS)):
         with pytest.raises(UserError, match="does not match this run"):
-            train(model, digits, **settings, checkpoint=tmp_path / "state")
+            train(model, digits, **settings, checkpoint=state)
     asked = digits.forget_random(0.1)
     forget(made_trained(digits), asked, "ft", epochs=1, checkpoint=tmp_path / "forget")
     with pytest.raises(UserError, match="does not match this run"):
@@ -90,14 +104,12 @@ def made_trained(digits):
     return train(made(), digits, **SETTINGS)
 
 
-def test_a_damaged_checkpoint_is_said_to_be(digits, tmp_path):
-    path = tmp_path / "state"
-    train(made(), digits, **SETTINGS, checkpoint=path)
-    whole = path.read_bytes()
+def test_a_damaged_checkpoint_is_said_to_be(digits, state):
+    whole = state.read_bytes()
     for content in (b"", whole[:100], whole.replace(b"model/", b"modxl/")):
-        path.write_bytes(content)
+        state.write_bytes(content)
         with pytest.raises(UserError, match="is damaged"):
-            train(made(), digits, **SETTINGS, checkpoint=path)
+            train(made(), digits, **SETTINGS, checkpoint=state)
 
 
 FORGED = {
@@ -112,30 +124,26 @@ FORGED = {
 
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, all_ in FORGED.items() for v in all_])
-def test_a_checkpoint_with_sums_that_agree_may_still_be_forged(digits, tmp_path, name, value):
-    path = tmp_path / "state"
-    train(made(), digits, **SETTINGS, checkpoint=path)
-    header, tensors = read_header(path), read_tensors(path)
+def test_a_checkpoint_with_sums_that_agree_may_still_be_forged(digits, state, name, value):
+    header, tensors = read_header(state), read_tensors(state)
     del header["sum"]
     (header if name in header else header["state"])[name] = value
-    write_weights(path, tensors, {**header, "sum": checkpoint.digest(tensors, header)})
+    write_weights(state, tensors, {**header, "sum": checkpoint.digest(tensors, header)})
     threads = torch.get_num_threads()
     with pytest.raises(UserError, match="is invalid"):
-        train(made(), digits, **SETTINGS, checkpoint=path)
+        train(made(), digits, **SETTINGS, checkpoint=state)
     assert torch.get_num_threads() == threads
 
 
-def test_so_may_its_tensors(digits, tmp_path):
-    path = tmp_path / "state"
-    train(made(), digits, **SETTINGS, checkpoint=path)
-    header = read_header(path)
+def test_so_may_its_tensors(digits, state):
+    header = read_header(state)
     del header["sum"]
     tensors = {
-        name.replace("model/", "other/"): tensor for name, tensor in read_tensors(path).items()
+        name.replace("model/", "other/"): tensor for name, tensor in read_tensors(state).items()
     }
-    write_weights(path, tensors, {**header, "sum": checkpoint.digest(tensors, header)})
+    write_weights(state, tensors, {**header, "sum": checkpoint.digest(tensors, header)})
     with pytest.raises(UserError, match="is invalid"):
-        train(made(), digits, **SETTINGS, checkpoint=path)
+        train(made(), digits, **SETTINGS, checkpoint=state)
 
 
 def test_the_fingerprint_tells_weights_settings_and_samples_apart():
@@ -249,11 +257,9 @@ def test_a_state_that_has_gone_wrong_is_not_kept(digits, tmp_path, always):
         assert all(torch.isfinite(t).all() for t in tensors.values() if t.is_floating_point())
 
 
-def test_a_single_flipped_bit_of_a_checkpoint_is_found(digits, tmp_path):
-    path = tmp_path / "state"
-    train(made(), digits, **SETTINGS, checkpoint=path)
-    content = bytearray(path.read_bytes())
+def test_a_single_flipped_bit_of_a_checkpoint_is_found(digits, state):
+    content = bytearray(state.read_bytes())
     content[-1000] ^= 1
-    path.write_bytes(content)
+    state.write_bytes(content)
     with pytest.raises(UserError, match="is damaged; delete it, and --resume restarts"):
-        train(made(), digits, **SETTINGS, checkpoint=path)
+        train(made(), digits, **SETTINGS, checkpoint=state)
