@@ -88,7 +88,7 @@ def test_evaluate_repeats_the_runs_own_figures(qunlearn, run_folder):
 def test_describe_shows_layers_and_sizes(qunlearn, run_folder):
     code, out, _ = qunlearn("describe", run_folder)
     assert code == 0
-    assert "blocks.0.conv1" in out
+    assert "3" in [line.split()[0] for line in out.splitlines() if line.strip()]  # a convolution
     assert "times smaller" in out
     described = json.loads(qunlearn("describe", run_folder, "--json")[1])
     assert described["layers"][0]["weight_bits"] == 8
