@@ -48,11 +48,11 @@ def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> Non
         vector=settings.vector,
     )
     stored, info = metrics_of(Run.open(run)), Run.open(run).info
-    whole = measured_again(stored, metrics, all_parts=settings.onnx is None)
-    verdict = None if whole is None else verdict_of(whole, info.method)
+    complete = measured_again(stored, metrics, all_parts=settings.onnx is None)
+    verdict = None if complete is None else verdict_of(complete, info.method)
     if json:
         judged = {} if verdict is None else {"verdict": asdict(verdict)}
         measured = {"metrics": metrics.to_json(), **judged}
         print_json({"run": str(run), "onnx": settings.onnx, **measured})
         return
-    print_measured(metrics, str(settings.onnx or run), verdict, whole)
+    print_measured(metrics, str(settings.onnx or run), verdict, complete)

@@ -167,7 +167,7 @@ def ending_as_by_ctrl_c() -> Iterator[None]:
 def printing_plainly() -> Iterator[None]:
     """Within the block, warnings are printed without control characters."""
     usual = warnings.formatwarning
-    warnings.formatwarning = lambda *words, **more: plain(usual(*words, **more))
+    warnings.formatwarning = lambda *words, **options: plain(usual(*words, **options))
     try:
         yield
     finally:

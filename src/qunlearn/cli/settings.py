@@ -141,19 +141,19 @@ def _refuse_places_in(file: Path | None, written: Mapping[str, object]) -> None:
 
 
 def settings_in(
-    file: Path, known: list[str], kind: type[Config], begun: bool = False
+    file: Path, names: list[str], kind: type[Config], begun: bool = False
 ) -> dict[str, object]:
     """The settings in a TOML file, or in what was `begun`; names may be spelt with `-` or `_`."""
     values = kind.modernised(read(file, toml.loads, "TOML"))
     plain: dict[str, object] = {}
     for spelt, value in values.items():
         name = spelt.replace("-", "_")
-        if name not in known and begun:
+        if name not in names and begun:
             raise UserError(
                 f"{str(file.parent)!r} was begun by another command; resume it with that one."
             )
-        if name not in known:
-            raise UserError(f"In {str(file)!r}: {unknown('setting', name, known)}")
+        if name not in names:
+            raise UserError(f"In {str(file)!r}: {unknown('setting', name, names)}")
         if name in plain:
             raise UserError(f"In {str(file)!r}: {name!r} is set twice; keep one of the two.")
         plain[name] = value

@@ -128,8 +128,8 @@ def integer_weight(value: Any) -> tuple[Array, Array] | None:
 
 def _weights_to_floats(graph: Any) -> None:
     for node in [node for node in graph if node.op_type == "DequantizeLinear"]:
-        if (found := integer_weight(node.outputs[0])) is not None:
-            steps, scale = (each.astype(np.float32) for each in found)
+        if (weight_and_scale := integer_weight(node.outputs[0])) is not None:
+            steps, scale = (each.astype(np.float32) for each in weight_and_scale)
             values = steps * scale.reshape(-1, *[1] * (steps.ndim - 1))
             name = node.inputs[0].name.removesuffix("_quantizer.codes")
             node.outputs[0].replace_all_uses_with(constant(graph, name, values))
@@ -183,8 +183,8 @@ def _patches(layer: Layer, codes: Any) -> Any:
         np.array([0, *outputs, layer.weight[0].size]),
     )
     x = before(node, "Pad", before(node, "Reshape", x, shape), pads, zero)
-    seen = _constants(node, name, places(sizes, outputs, layer))
-    x = before(node, "Gather", x, *seen, axis=1)
+    indices = _constants(node, name, places(sizes, outputs, layer))
+    x = before(node, "Gather", x, *indices, axis=1)
     return before(node, "Reshape", x, back)
 
 
@@ -194,12 +194,12 @@ def places(sizes: Sequence[int], outputs: Sequence[int], layer: Layer) -> Array:
     count = int(np.prod(sizes))
     around = list(zip(pads[: len(sizes)], pads[len(sizes) :], strict=True))
     numbers = np.pad(np.arange(count).reshape(sizes), around, constant_values=count)
-    seen = []
+    columns = []
     for place in itertools.product(*map(range, layer.weight.shape[2:])):
         starts = np.array(place) * dilations
         stops = starts + (np.array(outputs) - 1) * strides + 1
-        seen.append(numbers[tuple(map(slice, starts, stops, strides))].ravel())
-    return np.stack(seen, axis=1).astype(np.int32)
+        columns.append(numbers[tuple(map(slice, starts, stops, strides))].ravel())
+    return np.stack(columns, axis=1).astype(np.int32)
 
 
 def _constants(node: Any, name: str, *values: Any) -> list[Any]:

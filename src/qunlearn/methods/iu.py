@@ -50,11 +50,11 @@ def iu(job: Job, config: IuConfig) -> None:
     # Without the quantizers' own: a step that suits the weights may carry a scale through zero.
     weights = continuous(job.model)
     started = time.perf_counter()
-    whole = len(forget) + len(retain)
+    total = len(forget) + len(retain)
     shares = torch.cat(
         [
-            torch.full((len(forget),), 1 / whole, dtype=torch.float64),
-            torch.full((len(retain),), -len(forget) / (whole * len(retain)), dtype=torch.float64),
+            torch.full((len(forget),), 1 / total, dtype=torch.float64),
+            torch.full((len(retain),), -len(forget) / (total * len(retain)), dtype=torch.float64),
         ]
     )
     everything = torch.cat([forget, retain])
@@ -89,19 +89,21 @@ def inverse_fisher_product(
         for i, block in enumerate(blocks):
             mine = per_sample(job.model, weights, data, samples[block])
             products[block] = (mine @ flat).double().cpu()
-            for other in blocks[i:]:
+            for column in blocks[i:]:
                 # Computed again for each pair: time for memory.
                 theirs = (
-                    mine if other is block else per_sample(job.model, weights, data, samples[other])
+                    mine
+                    if column is block
+                    else per_sample(job.model, weights, data, samples[column])
                 )
                 part = (mine @ theirs.T).double().cpu()
-                gram[block[:, None], other] = part
-                gram[other[:, None], block] = part.T
+                gram[block[:, None], column] = part
+                gram[column[:, None], block] = part.T
                 progress.advance()
     damped = gram + count * damping * torch.eye(count, dtype=torch.float64)
     amounts = torch.linalg.solve(damped, products)
     combined = whole_gradient(job.model, data, samples, amounts, parameters=weights)
-    return [(part - taken) / damping for part, taken in zip(v, combined, strict=True)]
+    return [(part - correction) / damping for part, correction in zip(v, combined, strict=True)]
 
 
 def per_sample(
@@ -117,5 +119,5 @@ def per_sample(
 def _each(
     model: nn.Module, weights: Sequence[nn.Parameter], data: ImageData, index: Tensor
 ) -> Iterator[list[Tensor]]:
-    for one in torch.split(index, 1):
-        yield whole_gradient(model, data, one, torch.ones(1), parameters=weights)
+    for row in torch.split(index, 1):
+        yield whole_gradient(model, data, row, torch.ones(1), parameters=weights)

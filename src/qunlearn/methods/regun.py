@@ -99,9 +99,9 @@ class Distil(Objective):
             images, labels = to_device(fabric, batch, self.layout)
             with preserve_running_stats(self.job.model), normalisation(self.model, self.loader):
                 log_p = self.model(images).float().log_softmax(1)
-            wanted = self.references(labels.cpu(), *at, fabric.global_rank).to(log_p)
+            target = self.references(labels.cpu(), *at, fabric.global_rank).to(log_p)
             size = self.loader.size(at[1])
-            loss = nn.functional.kl_div(log_p, wanted, reduction="sum") / size
+            loss = nn.functional.kl_div(log_p, target, reduction="sum") / size
             fabric.backward(self.config.weight * loss * fabric.world_size)
             total += loss.detach()
         return {**self.retaining.gradients(epoch, step), "forget_loss": total}

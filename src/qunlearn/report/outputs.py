@@ -96,14 +96,14 @@ def ranked_panel(title: str, answers: Mapping[str, Outputs | None]) -> Drawn:
         title: Whose.
         answers: Those before, of Retrain, and after; None where they are not available.
     """
-    known = {
+    confidences = {
         name: outputs.ranked[:RANKS] for name, outputs in answers.items() if outputs is not None
     }
     looks = {BEFORE: (SOFT, ":", "s"), RETRAIN: (INK, "--", "o"), AFTER: (FORGET, "-", "D")}
 
     def paint(figure: Any) -> None:
         axes = figure.add_subplot()
-        for name, values in known.items():
+        for name, values in confidences.items():
             colour, line, mark = looks[name]
             ranks = range(1, len(values) + 1)
             axes.plot(
@@ -118,11 +118,13 @@ def ranked_panel(title: str, answers: Mapping[str, Outputs | None]) -> Drawn:
             )
         axes.set_ylim(0, 104)
         axes.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
-        axes.set_xticks(range(1, len(next(iter(known.values()))) + 1))
+        axes.set_xticks(range(1, len(next(iter(confidences.values()))) + 1))
         axes.set_xlabel("first choice, second choice, …")
         axes.grid(axis="y")
         axes.legend(loc="upper right", fontsize=8)
 
-    top = ", ".join(f"{name} {100 * values[0].item():.0f} %" for name, values in known.items())
+    top = ", ".join(
+        f"{name} {100 * values[0].item():.0f} %" for name, values in confidences.items()
+    )
     alt = f"Mean probabilities on forgotten samples from high to low, {title}. First choice: {top}."
     return draw(f"answers-{slug(title)}", title, alt, (3.5, 1.9), paint)

@@ -9,7 +9,7 @@ def pool_words(finding: PoolAudit) -> list[str]:
     """What the pool was, what was tested, and what so many networks can show."""
     changed = ", ".join(f"{name} {value:g}" for name, value in finding.smaller.items())
     smaller = f" Its networks are smaller than the original ({changed})." if changed else ""
-    made = (
+    training = (
         f"The pool has {finding.models} networks; each unlearned about {finding.unlearned:.0f} of "
         f"{finding.candidates} candidates by {finding.method}.{smaller}"
     )
@@ -23,4 +23,4 @@ def pool_words(finding: PoolAudit) -> list[str]:
         f"can show at most {finding.epsilon_largest:.2f}. Its forgetting score: "
         f"{finding.challenge_score:.3f}."
     )
-    return [made, tested, shown]
+    return [training, tested, shown]

@@ -37,12 +37,12 @@ def notes(content: Table) -> list[str]:
         else "With a single seed there is no noise floor: how far Retrain is from itself by chance "
         "is not known; use two seeds or more."
     )
-    taught, known = content.retrain.RA[0], content.original.RA
-    if taught < known - LOST:
+    retrain_right, original_right = content.retrain.RA[0], content.original.RA
+    if retrain_right < original_right - LOST:
         lines.append(
-            f"Careful: Retrain is right on {taught:.1f} % of what it was taught, and the original "
-            f"on {known:.1f} %. It has not learned as much, and is no fair reference; give it more "
-            "epochs or another rate, as --set retrain.epochs=N."
+            f"Careful: Retrain is right on {retrain_right:.1f} % of what it was taught, and the "
+            f"original on {original_right:.1f} %. It has not learned as much, and is no fair "
+            "reference; give it more epochs or another rate, as --set retrain.epochs=N."
         )
     if len({row.trials for row in content.methods}) > 1:
         lines.append(

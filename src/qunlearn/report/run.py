@@ -126,15 +126,15 @@ class Retrain:
 
 def retrain_of(reference: Path, run: Run, split: Split) -> Retrain:
     """The reference, once it is clear that it is what the page will call it."""
-    other = Run.open(reference)
-    check_reference(run, split, other)
-    outputs = kept_outputs(other, split)
+    retrain = Run.open(reference)
+    check_reference(run, split, retrain)
+    outputs = kept_outputs(retrain, split)
     if outputs is None:
         raise UserError(
             f"The reference {str(reference)!r} has not kept its outputs on every part, or samples "
             "were erased since; make it again."
         )
-    return Retrain(other, outputs)
+    return Retrain(retrain, outputs)
 
 
 def _like(metrics: RunMetrics) -> str:
@@ -158,12 +158,12 @@ def _outputs(run: Run, retrain: Retrain | None, split: Split, image: bool) -> Ou
     labels = labels_of(split)
     after, before = outputs_after(run, labels), outputs_before(run, split)
     retrained = None if retrain is None else Outputs.of(retrain.outputs, labels)
-    both = {BEFORE: before, AFTER: after}
+    by_name = {BEFORE: before, AFTER: after}
     models = {} if after is None else {AFTER: after}
     answers = {BEFORE: before, RETRAIN: retrained, **models}
     one, words = sample_panels(split, models, before, retrained, image=image)
     return OutputFigures(
-        confidence=[confidence_panel(n, o, retrained) for n, o in both.items() if o is not None],
+        confidence=[confidence_panel(n, o, retrained) for n, o in by_name.items() if o is not None],
         spread=[ranked_panel("on the forgotten samples", answers)] if models else [],
         one=one,
         words=words,

@@ -144,7 +144,7 @@ def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | Non
         sample: The sample.
         answers: Those before, of Retrain, and after; None where they are not available.
     """
-    known = {
+    percent = {
         name: (100 * outputs.answers[sample.place][sample.shown]).tolist()
         for name, outputs in answers.items()
         if outputs is not None
@@ -155,7 +155,7 @@ def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | Non
     def paint(figure: Any) -> None:
         axes = figure.add_subplot()
         signs = []
-        for name, values in known.items():
+        for name, values in percent.items():
             if name == BEFORE:
                 drawn = axes.barh(places, values, 0.8, fill=False, edgecolor=SOFT, lw=1, ls=":")
             elif name == RETRAIN:
@@ -170,9 +170,11 @@ def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | Non
         axes.set_xticks([0, 50, 100], ["0 %", "50 %", "100 %"])
         axes.grid(axis="x")
         axes.spines["left"].set_color(LINE)
-        axes.legend(signs, known, loc="lower center", bbox_to_anchor=(0.4, 1), ncols=3, fontsize=8)
+        axes.legend(
+            signs, percent, loc="lower center", bbox_to_anchor=(0.4, 1), ncols=3, fontsize=8
+        )
 
-    shares = ", ".join(f"{name} {values[sample.truth]:.0f} %" for name, values in known.items())
+    shares = ", ".join(f"{name} {values[sample.truth]:.0f} %" for name, values in percent.items())
     alt = f"Probabilities of the classes on one forgotten sample, {title}. True class: {shares}."
     return draw(f"sample-{slug(title)}", title, alt, (3.5, 0.9 + 0.19 * len(places)), paint)
 

@@ -56,13 +56,13 @@ def adopt_run(config: AdoptConfig, out: Path, *, resume: bool = False) -> Run:
         split = with_key(made_split(config, usual), out)
     else:
         split = declared_split(config, origin, usual)
-    data, known = split.data, split.retain
+    data, trained_rows = split.data, split.retain
     spec = model_spec(config.model, config.width, data)
     tensors = unwrapped(tensors, spec)
     settings = {name: getattr(config, name) for name in OptimizerConfig.model_fields}
     optimizer = OptimizerConfig(**settings | {"epochs": max(config.epochs, 1)})
     model = model_with(spec, quant, tensors, config.weights)
-    check_fits(model, data, known, optimizer, config.processes)
+    check_fits(model, data, trained_rows, optimizer, config.processes)
     # Before it is quantized, if it is not yet: rounding would blur what it remembers.
     full = QuantSpec(quantizer="none")
     adopted = model if is_quantized(tensors) else model_with(spec, full, tensors, config.weights)
@@ -72,9 +72,11 @@ def adopt_run(config: AdoptConfig, out: Path, *, resume: bool = False) -> Run:
         info = RunInfo(held_out_check=check_held_out(margins))
     else:
         info = RunInfo(method="retrain", declared=check_unseen(margins, origin, quant))
-    check_inputs(adopted, data, usual, known, logits["train" if origin is None else "retain"])
+    check_inputs(
+        adopted, data, usual, trained_rows, logits["train" if origin is None else "retain"]
+    )
 
-    calibrate_first(model.eval(), data, known, optimizer)
+    calibrate_first(model.eval(), data, trained_rows, optimizer)
     fabric = make_fabric(config)
     work = partial(
         train_into,

@@ -63,26 +63,26 @@ def some_unseen(run: Run, most: int, data: Path | None = None) -> Split:
     samples that are there each that is taken is checked against the manifest, and all others may
     be missing.
     """
-    kept = manifest.parse(run.split)
+    recorded = manifest.parse(run.split)
 
     def read(config: DataConfig) -> Split:
         key = ManifestKey.read(run.path)
-        data = _load_for(kept, config, key=key)
-        aligned = manifest.align(kept, data)
+        data = _load_for(recorded, config, key=key)
+        aligned = manifest.align(recorded, data)
         unseen = [
-            {name: mark for name, mark in part.items() if name not in kept.retired}
-            for part in (kept.test, kept.held_out)
+            {name: mark for name, mark in part.items() if name not in recorded.retired}
+            for part in (recorded.test, recorded.held_out)
         ]
         part = next((part for part in unseen if part), {})
         rows = aligned.index_of(name for name in part if name in aligned).sort().values
         if not len(rows):
-            raise manifest.another(kept, data.name, "no test sample is there")
+            raise manifest.another(recorded, data.name, "no test sample is there")
         # Evenly spaced: some sources are sorted by class.
         rows = rows[torch.linspace(0, len(rows) - 1, min(most, len(rows))).round().long()]
         names = [aligned.ids[row] for row in rows.tolist()]
-        taken = {name: part[name] for name in names}
-        (test,) = manifest.find(kept, aligned, taken, called=data.name, key=key)
-        return Split(aligned, kept.seed, (), test[:0], test[:0], test)
+        chosen = {name: part[name] for name in names}
+        (test,) = manifest.find(recorded, aligned, chosen, called=data.name, key=key)
+        return Split(aligned, recorded.seed, (), test[:0], test[:0], test)
 
     return _first_fit(run, data_config(run), data, read)[1]
 
@@ -179,7 +179,7 @@ class _Pseudonyms:
 
 
 def _load_for(
-    kept: manifest.Manifest,
+    recorded: manifest.Manifest,
     config: DataConfig,
     columns: bool = False,
     key: ManifestKey | None = None,
@@ -194,9 +194,9 @@ def _load_for(
             raise
         data = load_data(plain.model_copy(update={"subset": None}))  # fewer are left than that
     if columns and config.metadata is not None:
-        gone = kept.forgotten | kept.retired
+        removed = recorded.forgotten | recorded.retired
         hidden = config.pseudonymise and key is not None
-        data = data.join(config.metadata, _Pseudonyms(gone, key) if hidden and key else gone)
+        data = data.join(config.metadata, _Pseudonyms(removed, key) if hidden and key else removed)
     return known_as(data, config, key)
 
 

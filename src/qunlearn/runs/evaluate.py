@@ -56,8 +56,8 @@ def evaluate(
         (450, 0.0)
     """
     logits = predictions(model, split)
-    others = None if reference is None else predictions(reference, split)
-    return scores_of(logits, split, others, seed=seed, exact=exact, vector=vector)
+    retrained = None if reference is None else predictions(reference, split)
+    return scores_of(logits, split, retrained, seed=seed, exact=exact, vector=vector)
 
 
 def labels_of(split: Split) -> dict[str, Tensor]:
@@ -114,9 +114,9 @@ def evaluate_run(
     split = split_of(run, data)
     if reference is not None:
         check_reference(run, split, Run.open(reference))
-    other = None if reference is None else load(reference, factory)
+    retrained = None if reference is None else load(reference, factory)
     model = load(path, factory) if model is None else model
-    scores = evaluate(model, split, other, seed=seed, exact=exact, vector=vector)
-    known = None if reference is None else declared(Run.open(reference))
-    whole = split.last is not None and split.whole_classes
-    return RunMetrics(**vars(scores), declared=known, whole_classes=whole)
+    scores = evaluate(model, split, retrained, seed=seed, exact=exact, vector=vector)
+    declaration = None if reference is None else declared(Run.open(reference))
+    class_wise = split.last is not None and split.whole_classes
+    return RunMetrics(**vars(scores), declared=declaration, whole_classes=class_wise)

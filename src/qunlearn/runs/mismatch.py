@@ -82,8 +82,8 @@ def check_inputs(
 
 
 def _other_ways(data: ImageData, usual: ImageData) -> Iterator[Way]:
-    known = [(usual.mean, usual.std), *NORMALISATIONS.get(data.channels, [])]
-    for mean, std in dict.fromkeys(known):
+    normalisations = [(usual.mean, usual.std), *NORMALISATIONS.get(data.channels, [])]
+    for mean, std in dict.fromkeys(normalisations):
         if (mean, std) != (data.mean, data.std):
             flags = f"--mean {_listed(mean)} --std {_listed(std)}"
             yield Way(

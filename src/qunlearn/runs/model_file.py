@@ -160,9 +160,9 @@ def check_size(spec: ModelSpec, tensors: Mapping[str, Tensor], path: Path) -> No
     if spec.is_factory:
         return  # code that the user named decides what it builds
     with torch.device("meta"):  # shapes without memory
-        wanted = sum(p.numel() for p in spec.build().parameters())
-    if wanted > sum(tensor.numel() for tensor in tensors.values()):
-        raise _misfit(path, f"a network of {wanted:,} weights is described, and fewer are there")
+        needed = sum(p.numel() for p in spec.build().parameters())
+    if needed > sum(tensor.numel() for tensor in tensors.values()):
+        raise _misfit(path, f"a network of {needed:,} weights is described, and fewer are there")
 
 
 def is_quantized(tensors: Mapping[str, Tensor]) -> bool:
@@ -190,15 +190,15 @@ def model_with(
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Load a state dict, every tensor of it and nothing else, or say what does not fit."""
-    wanted = model.state_dict()
+    state = model.state_dict()
     for name, tensor in tensors.items():
-        if name not in wanted:
+        if name not in state:
             raise _misfit(path, f"it has {name!r}, which the model does not")
-        if tensor.shape != wanted[name].shape:
-            raise _misfit(path, f"{name!r} is {list(tensor.shape)}, not {list(wanted[name].shape)}")
+        if tensor.shape != state[name].shape:
+            raise _misfit(path, f"{name!r} is {list(tensor.shape)}, not {list(state[name].shape)}")
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise _misfit(path, f"{name!r} has NaN or infinite values")
-    missing = next((name for name in wanted if name not in tensors), None)
+    missing = next((name for name in state if name not in tensors), None)
     if missing is not None:
         raise _misfit(path, f"it lacks {missing!r}")
     model.load_state_dict(dict(tensors))

@@ -21,12 +21,12 @@ def nearby(folder: Path, named: Path | str) -> Iterator[Path]:
     bases = folder.resolve().parents
     inside = [Path(*parts[start:]) for start in (0, *range(max(1, len(parts) - DEEP), len(parts)))]
     guesses = (base / rest for rest in inside for base in bases)
-    seen: set[Path] = set()
+    visited: set[Path] = set()
     for guess in (path, *guesses):
         try:
-            place, there = guess.resolve(), guess.exists()
+            place, present = guess.resolve(), guess.exists()
         except (OSError, ValueError, RuntimeError):  # closed, or no possible path
             continue
-        if there and place not in seen:
-            seen.add(place)
+        if present and place not in visited:
+            visited.add(place)
             yield guess

@@ -49,13 +49,13 @@ def kept_outputs(run: Run, split: Split) -> dict[str, Tensor] | None:
     """
     if not manifest.has_all(run.split, split.data):
         return None
-    kept, parts = run.predictions, _split(run, split).measured()
+    stored, parts = run.predictions, _split(run, split).measured()
     classes = split.data.num_classes
     for part, index in parts.items():
-        if part not in kept or kept[part].shape != (len(index), classes):
+        if part not in stored or stored[part].shape != (len(index), classes):
             return None
     table = torch.full((len(split.data), classes), torch.nan)
     for part, index in parts.items():
-        table[index] = kept[part].float()
+        table[index] = stored[part].float()
     logits = {part: table[index] for part, index in split.measured().items()}
     return None if any(rows.isnan().any() for rows in logits.values()) else logits

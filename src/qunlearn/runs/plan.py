@@ -76,9 +76,11 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     begun = _begun_request(config, out) if resume else None
     joins = (config.where, config.metadata, config.requests)
     columns = begun is None and any(each is not None for each in joins)
-    known = data_config(origin, **config.changed)
-    data, then = located(origin, known, config.data_path, columns=columns)
-    split, lines = _with_request(then, config) if begun is None else (then.repeat(begun), None)
+    data_values = data_config(origin, **config.changed)
+    data, split_before = located(origin, data_values, config.data_path, columns=columns)
+    split, lines = (
+        _with_request(split_before, config) if begun is None else (split_before.repeat(begun), None)
+    )
     if config.budget is not None:
         values |= {"steps": within_budget(config.budget, recipe, split, method, settings)}
         settings = settings_of(method, values)

@@ -75,13 +75,13 @@ def within_budget(
 def _steps_of(budget: float, recipe: Recipe, split: Split) -> int:
     if budget >= 1:
         return int(budget)
-    whole = retrain_steps(recipe, split)
-    if whole is None:
+    retraining = retrain_steps(recipe, split)
+    if retraining is None:
         raise UserError(
             f"A budget of {budget:g} of a Retrain needs a network whose training is on record, and "
             "this one was adopted or trained from another; give a number of steps."
         )
-    return max(1, int(budget * whole))
+    return max(1, int(budget * retraining))
 
 
 def builder(config: ForgetConfig, header: Header) -> Callable[[int], nn.Module]:

@@ -132,8 +132,8 @@ class OriginConfig(Config):
     @property
     def changed(self) -> dict[str, object]:
         """What overrides the run's own record of its data."""
-        known = {} if self.record.data is None else self.record.data.to_dict()
-        return known if self.metadata is None else {**known, "metadata": self.metadata}
+        recorded = {} if self.record.data is None else self.record.data.to_dict()
+        return recorded if self.metadata is None else {**recorded, "metadata": self.metadata}
 
 
 class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):

@@ -20,8 +20,8 @@ def retire_into(run: Run, origin: Run, model: nn.Module, split: Split, header: H
     """Keep the same weights, measured on what is left after a request that names no others."""
     started = time.perf_counter()
     save(run, model, header)
-    kept = kept_outputs(origin, split)
-    logits = predictions(model, split) if kept is None else kept
+    stored = kept_outputs(origin, split)
+    logits = predictions(model, split) if stored is None else stored
     run.write_predictions(logits)
     then, info = metrics_of(origin), origin.info
     first = origin_of(origin) if then.before is not None else None

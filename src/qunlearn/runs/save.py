@@ -61,8 +61,8 @@ def save_original(
     data: bool | str | Path | None = None,
 ) -> Run:
     """Save a network that nothing was asked to be forgotten of."""
-    known = {name: value for name, value in training.items() if name != "seed"}
-    record = Provenance(recipe=Recipe(training=known, from_scratch=from_scratch))
+    recipe_settings = {name: value for name, value in training.items() if name != "seed"}
+    record = Provenance(recipe=Recipe(training=recipe_settings, from_scratch=from_scratch))
     settings = {**training, **data_settings(made.split, data), TABLE: record.to_dict()}
     return _save(made, path, settings, factory, data)
 
@@ -79,22 +79,22 @@ def save_forgotten(
     data: bool | str | Path | None = None,
 ) -> Run:
     """Save a network that has forgotten; `origin` is the run of the `original` it was made from."""
-    split, known = made.split, DataConfig.parse(data_settings(made.split, data))
+    split, data_config = made.split, DataConfig.parse(data_settings(made.split, data))
     recipe, digest = Recipe(), ""
     if origin is not None:
         run = Run.open(origin)
         _check_origin(run, original, split)
         made = replace(made, split=split.with_key(ManifestKey.read(origin)))
         recipe, digest = recipe_of(run), run.info.model_sha256
-        if known.dataset == IN_PYTHON:
-            known = place_of(run)
+        if data_config.dataset == IN_PYTHON:
+            data_config = place_of(run)
     config = {
         "run": IN_PYTHON if origin is None else str(origin),
         "method": method,
         **_request_settings(split.requests[-1]),
         "settings": dict(settings),
         TABLE: Provenance(
-            origin=digest or None, request=request_digest(split), data=known, recipe=recipe
+            origin=digest or None, request=request_digest(split), data=data_config, recipe=recipe
         ).to_dict(),
     }
     return _save(replace(made, info=replace(made.info, origin=digest)), path, config, factory, data)
@@ -175,9 +175,9 @@ def network_of(model: nn.Module, factory: str | None, data: ImageData) -> ModelS
         if misfit:
             raise UserError(f"The factory {factory!r} builds another network: {misfit}")
         return spec
-    known = vars(model).get("model_spec")
-    if isinstance(known, ModelSpec) and not _misfit(known, model):
-        return known
+    recorded = vars(model).get("model_spec")
+    if isinstance(recorded, ModelSpec) and not _misfit(recorded, model):
+        return recorded
     return ModelSpec(OWN, *shape)
 
 
@@ -199,8 +199,8 @@ def _check_origin(run: Run, original: nn.Module, split: Split) -> None:
         )
     before = Split.from_json(run.split, split.data, ManifestKey.read(run.path))
     split = split.with_key(before.key)
-    same = before.requests == split.requests[:-1]
-    if not same or before.repeat(split.requests[-1]).digest != split.digest:
+    same_earlier = before.requests == split.requests[:-1]
+    if not same_earlier or before.repeat(split.requests[-1]).digest != split.digest:
         raise UserError(
             f"The run {str(run.path)!r} has another split, or other requests, than the one that "
             "forgot; save the original with the split that the request was added to."

@@ -40,8 +40,8 @@ def train_run(config: TrainConfig, out: Path, *, resume: bool = False) -> Run:
     """
     Run.check_free(out, resume)
     if config.start_from is not None:
-        known = config.provenance.start if config.provenance else None
-        record = Provenance(start=start_digest(config.start_from, known))
+        recorded_start = config.provenance.start if config.provenance else None
+        record = Provenance(start=start_digest(config.start_from, recorded_start))
         config = config.model_copy(update={"provenance": record})
     quant = quant_spec(config)
     fabric = make_fabric(config)

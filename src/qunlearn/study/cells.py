@@ -107,7 +107,7 @@ class Cells:
         if values["method"] == "retrain":
             values |= start_of(self.config, seed)
         config = ForgetConfig.parse({**self.config.origin(), **values})
-        wanted = stated(config)
+        asked = stated(config)
         if Run.is_complete(path):
             Cell(
                 name, seed, config, path, self.request
@@ -115,8 +115,8 @@ class Cells:
             run = Run.open(path)
             start = {"start": provenance_of(run).start}
             recorded = {**run.config, **start, "revision": run.info.revision}
-            if {key: recorded.get(key) for key in wanted} != wanted:
-                digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+            if {key: recorded.get(key) for key in asked} != asked:
+                digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
                 path = path.with_name(f"{path.name}-{digest[:8]}")
         return Cell(name, seed, config, path, self.request)
 
@@ -126,23 +126,23 @@ def start_of(config: CompareConfig, seed: int) -> dict[str, Path]:
     home = config.retrains_from
     if home is None:
         return {}
-    made = [
+    cells = [
         path
         for path in sorted((home / CELLS / "retrain").glob(f"seed{seed}*"))
         if path.name.split("-")[0] == f"seed{seed}" and Run.is_complete(path)
     ]
-    if not made:
+    if not cells:
         raise UserError(
             f"The comparison {str(home)!r} has no Retrain of seed {seed}; name one that has, or "
             f"make it there with --seeds {seed + 1}."
         )
-    if len(made) > 1:
+    if len(cells) > 1:
         raise UserError(
             f"The comparison {str(home)!r} has several Retrains of seed {seed}, made with "
-            f"different settings; delete those that are not meant, of {made[0].name!r} and "
-            f"{made[1].name!r}."
+            f"different settings; delete those that are not meant, of {cells[0].name!r} and "
+            f"{cells[1].name!r}."
         )
-    return {"start_from": made[0]}
+    return {"start_from": cells[0]}
 
 
 def stated(config: ForgetConfig) -> dict[str, object]:

@@ -82,19 +82,19 @@ class CompareConfig(OriginConfig, RequestConfig, ExecutorConfig, ComputeConfig):
         """The settings given for one method."""
         chosen = {}
         base, fixed = variant(method)
-        known = {"retrain", *(variant(name)[0] for name in self.names)}
+        compared = {"retrain", *(variant(name)[0] for name in self.names)}
         for spelt, value in self.settings.items():
-            who, dot, name = spelt.rpartition(".")
+            named, dot, name = spelt.rpartition(".")
             if not dot:
                 raise UserError(
                     f"--set {spelt}= names no method; write METHOD.NAME=VALUE, as oeu.lr=0.03."
                 )
-            if who not in known:
+            if named not in compared:
                 raise UserError(
-                    f"--set {spelt}= speaks of {who!r}, which is not compared; compared are "
+                    f"--set {spelt}= speaks of {named!r}, which is not compared; compared are "
                     f"retrain, {', '.join(self.names)}."
                 )
-            if who == base:
+            if named == base:
                 chosen[name] = value
         return chosen | fixed
 

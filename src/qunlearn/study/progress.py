@@ -62,10 +62,10 @@ class Counts:
     @property
     def expected_end(self) -> float | None:
         """When the last cell is done if they go on at this rate; None before one is."""
-        made = self.done - self._first
-        if not made or self.done == self.total:
+        finished = self.done - self._first
+        if not finished or self.done == self.total:
             return None
-        return self.clock() + (self.clock() - self._began) * (self.total - self.done) / made
+        return self.clock() + (self.clock() - self._began) * (self.total - self.done) / finished
 
     @property
     def summary(self) -> str:

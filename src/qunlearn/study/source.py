@@ -58,9 +58,9 @@ class Source:
 
     def row(self, name: str) -> str:
         """The row that a method's settings come from; a variant without its own has its base's."""
-        for known in (name, variant(name)[0]):
-            if known in self.settings:
-                return known
+        for candidate in (name, variant(name)[0]):
+            if candidate in self.settings:
+                return candidate
         raise UserError(
             f"The table {str(self.path)!r} has no settings for {name!r}; with --settings-from "
             f"compare only {', '.join(self.settings)}, and variants of these."

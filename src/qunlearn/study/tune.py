@@ -102,17 +102,17 @@ class Search:
         optuna, study = need_optuna(), self._study
         with locked_in_turn(self.cells.home / SEARCHES):
             trials = study.get_trials(deepcopy=False)
-            known: Any = trials[number] if number < len(trials) else None
-            if known is not None and self._ranges.keys() <= known.params.keys():
-                return known
+            earlier: Any = trials[number] if number < len(trials) else None
+            if earlier is not None and self._ranges.keys() <= earlier.params.keys():
+                return earlier
             study.sampler = optuna.samplers.TPESampler(seed=number)  # so that it can be resumed
-            if known is None and number == 0:
+            if earlier is None and number == 0:
                 study.enqueue_trial(self._defaults)
-            elif known is None and number < SPREAD:
+            elif earlier is None and number < SPREAD:
                 study.enqueue_trial(spread(number, self._ranges))
             # A search that was killed may have left a trial without its settings.
-            begun = known is not None and known.state == optuna.trial.TrialState.RUNNING
-            trial = optuna.trial.Trial(study, known._trial_id) if begun else study.ask()
+            begun = earlier is not None and earlier.state == optuna.trial.TrialState.RUNNING
+            trial = optuna.trial.Trial(study, earlier._trial_id) if begun else study.ask()
             for name, limits in self._ranges.items():
                 trial.suggest_float(name, limits.low, limits.high, log=limits.log)
             return trial
