@@ -158,8 +158,8 @@ def check_plain(name: str, source: Path) -> None:
     """Raise if a file name read from a file is a path, which could lead out of the folder."""
     if Path(name).name != name or len(os.fsencode(name)) > 255:
         raise UserError(
-            f"The file {str(source)!r} names {name!r}, which is no name of a file; unpack the "
-            "data set again."
+            f"The file {str(source)!r} names {name!r}, which is a path or too long for a file "
+            "name; unpack the data set again."
         )
 
 

@@ -188,7 +188,10 @@ def _check_letters(name: str, array: Any) -> None:
     if array.dtype.kind == "U" and array.nbytes:
         numbers = np.frombuffer(array.tobytes(), np.dtype("u4").newbyteorder(array.dtype.byteorder))
         if numbers.max() > sys.maxunicode:
-            raise UserError(f"The array {name!r} holds texts that are none; write it again.")
+            raise UserError(
+                f"The array {name!r} has code points that are not Unicode characters; write it "
+                "again."
+            )
 
 
 def _single(arrays: Mapping[str, Any], name: str) -> Any:
