@@ -107,6 +107,38 @@ def test_unfinished_and_resurfaced_requests_are_told(story, tmp_path):
     assert "unreadable" in {e.state for e in ledger(tmp_path / "runs", today, lambda run: Judged())}
 
 
+def test_runs_for_the_same_samples_are_one_request_under_its_own_name(
+    qunlearn, story, tmp_path, monkeypatch
+):
+    """The first of them in the alphabet need not be the one that the officer named."""
+    from qunlearn.runs.forget import forget_run
+    from qunlearn.runs.request import ForgetConfig
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # keys are destroyed below
+    runs, today = tmp_path / "runs", datetime.now(UTC).date()
+    shutil.copytree(story / "runs", runs)
+    ids = json.loads((runs / "both" / "split.json").read_text())["requests"][0]["ids"]
+    (tmp_path / "ids.txt").write_text("\n".join(ids))
+    again = {"run": runs / "original", "ids": tmp_path / "ids.txt", "method": "ga", "threads": 1}
+    forget_run(ForgetConfig.parse(again), runs / "another")
+
+    def states(judge):
+        return {each.reference: each.state for each in ledger(runs, today, judge)}
+
+    told = {"anna": "forgotten", "ben": "forgotten", "carla": "forgotten"}
+    assert states(lambda run: Judged()) == told
+    code, _, err = qunlearn("erase", runs / "third", "--yes")
+    assert code == 0, err
+    assert not (runs / "both" / "split.json").exists()
+    told = dict.fromkeys(told, "erased")
+    assert states(lambda run: Judged()) == told  # from papers alone, and none of them twice
+    assert states(lambda run: Judged(resurfaced=[1])) == {
+        "anna": "resurfaced",
+        "ben": "resurfaced",
+        "carla": "erased",
+    }
+
+
 def test_a_missed_target_is_no_answer_and_becomes_overdue(story):
     day = datetime.now(UTC).date()
     entries = ledger(story / "runs", day, lambda run: Judged(missed=True))

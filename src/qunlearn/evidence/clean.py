@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qunlearn.data import manifest
-from qunlearn.data.manifest import Manifest, Request
+from qunlearn.data.manifest import TOKEN, Manifest, Request
 from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.evidence.samples import drop_rows
 from qunlearn.runs.data import DATA, data_config
@@ -38,8 +38,6 @@ from qunlearn.store.swap import is_ready, move_in, new_stage, set_ready
 from qunlearn.store.typed import untyped
 from qunlearn.store.weights import write_weights
 
-TOKEN = "erased/"
-"""What the names of erased samples begin with."""
 ASKED = ("where", "ids", "column", "requests", "skip_unusable")
 """Settings that may tell whose samples were forgotten."""
 
@@ -51,7 +49,7 @@ def new_tokens(ids: frozenset[str]) -> dict[str, str]:
     }
 
 
-def cleaned(text: str, tokens: Mapping[str, str]) -> str:
+def clean_manifest(text: str, tokens: Mapping[str, str]) -> str:
     """A manifest in which samples have tokens for names, and random hashes."""
     known = manifest.parse(text)
 
@@ -101,7 +99,7 @@ def clean_run(path: Path, tokens: Mapping[str, str]) -> None:
 
 def _stage(run: Run, known: Manifest, tokens: Mapping[str, str]) -> None:
     stage = new_stage(run.path)
-    text = cleaned(run.split, tokens)
+    text = clean_manifest(run.split, tokens)
     write_text(stage / SPLIT, text)
     header = replace(Header.read(run.model_path), split=text)
     write_weights(stage / MODEL, tensors_of(run), header.to_dict())

@@ -25,7 +25,18 @@ from qunlearn.runs.data import data_config, place_of, split_of
 from qunlearn.runs.origin import origin_of
 from qunlearn.store.cache import default_cache_dir
 from qunlearn.store.files import read_object
-from qunlearn.store.layout import AUDIT, CHECKPOINT, CONFIG, INFO, KEY, PAGE, PAPERS, PARTS, RECORDS
+from qunlearn.store.layout import (
+    ALSO,
+    AUDIT,
+    CHECKPOINT,
+    CONFIG,
+    INFO,
+    KEY,
+    PAGE,
+    PAPERS,
+    PARTS,
+    RECORDS,
+)
 from qunlearn.store.lock import LOCK, check_unlocked
 from qunlearn.store.place import FILE, kind_of
 from qunlearn.store.run import Run
@@ -33,7 +44,7 @@ from qunlearn.store.typed import typed
 
 PLAN = ".erase-plan.json"
 DELETED = (INFO, *PARTS, CHECKPOINT, AUDIT, KEY, PAGE, "data.npz")
-"""The files that are deleted of a run; signed records stay, for the chain."""
+"""The files that are deleted of a run, with `ALSO`; signed records stay, for the chain."""
 
 Action = Literal["key", "rows", "file", "cache", "delete", "comparison", "pool", "rekey", "clean"]
 
@@ -270,6 +281,11 @@ def _asked_with(folders: list[Path]) -> list[Left]:
     return list(dict.fromkeys(left))
 
 
+def is_also(path: Path) -> bool:
+    """Whether a file is a proof for a requester, or an exported network."""
+    return kind_of(path) == FILE and ALSO.fullmatch(path.name) is not None
+
+
 def _foreign(folders: list[Path]) -> list[Left]:
     """Files that others put into folders which are to be deleted; they stay."""
     ours = {*DELETED, *PAPERS, RECORDS, "figures", LOCK}
@@ -277,5 +293,5 @@ def _foreign(folders: list[Path]) -> list[Left]:
         Left("foreign", str(entry))
         for path in folders
         for entry in sorted(path.iterdir())
-        if entry.name not in ours and not entry.name.startswith(".")
+        if entry.name not in ours and not (entry.name.startswith(".") or is_also(entry))
     ]

@@ -196,7 +196,8 @@ def _load_for(
     if columns and config.metadata is not None:
         gone = kept.forgotten | kept.retired
         hidden = config.pseudonymise and key is not None
-        data = data.join(config.metadata, _Pseudonyms(gone, key) if hidden and key else gone)
+        names = _Pseudonyms(gone, key) if hidden and key else gone
+        data = data.join(config.metadata, names, kept.unnamed)
     return known_as(data, config, key)
 
 
