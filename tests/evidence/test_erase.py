@@ -536,6 +536,30 @@ def test_audits_keep_their_verdicts_and_no_ids(qunlearn, place):
     assert cleaned["copies"]["row"] == {"attack": "copies"}
 
 
+def test_no_score_of_a_single_sample_is_left(qunlearn, place):
+    """Of one sample, a mean is its score: with the network, it would tell which picture it was."""
+    folder, anna = place
+    runs = folder / "runs"
+    (folder / "one.txt").write_text(anna[0])
+    ask = ("--ids", folder / "one.txt", "--method", "ga", "--threads", 1, "--out", runs / "one")
+    assert qunlearn("forget", runs / "original", *ask)[0] == 0
+    score = json.loads((runs / "one" / "metrics.json").read_text())["parts"]["forget"]["confidence"]
+    logits = Run.open(runs / "one").predictions["forget"][0].double()
+    data = load_dataset(str(folder / "people.npz"))
+    label = int(data.labels[data.index_of(anna[:1])][0])
+    assert abs(logits.softmax(0)[label] - score) < 1e-6  # whoever has the picture can compute it
+    audits = {"plug-in": {"curves": [{"points": [{"steps": 0, "confidence": 100 * score}]}]}}
+    (runs / "one" / "audit.json").write_text(json.dumps(audits))
+    assert qunlearn("erase", runs / "one", "--yes", "--cascade")[0] == 0
+    for file in ("metrics.json", "audit.json"):
+        text = (runs / "one" / file).read_text()
+        assert f"{score:.5f}"[2:] not in text.replace(".", "")
+    rounded = json.loads((runs / "one" / "metrics.json").read_text())["parts"]["forget"]
+    assert rounded["confidence"] == float(f"{score:.3g}")
+    code, _, err = qunlearn("report", runs / "one")
+    assert code == 0, err
+
+
 def test_proofs_and_exported_networks_go_with_the_run(qunlearn, place):
     """A proof names the person, and a network that was exported from the original knows them."""
     folder, anna = place

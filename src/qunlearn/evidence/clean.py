@@ -41,6 +41,9 @@ from qunlearn.store.weights import write_weights
 ASKED = ("where", "ids", "column", "requests", "skip_unusable")
 """Settings that may tell whose samples were forgotten."""
 
+MEANS = ("confidence", "entropy", "divergence", "target", "reached", "before", "after")
+"""Names of means over samples in `metrics.json` and `audit.json`."""
+
 
 def new_tokens(ids: frozenset[str]) -> dict[str, str]:
     """A random name for each sample, which says nothing of it; erased ones keep theirs."""
@@ -104,9 +107,9 @@ def _stage(run: Run, known: Manifest, tokens: Mapping[str, str]) -> None:
     header = replace(Header.read(run.model_path), split=text)
     write_weights(stage / MODEL, tensors_of(run), header.to_dict())
     write_text(stage / CONFIG, toml.dumps(config_without_request(run)))
-    write_json(stage / METRICS, renamed(run.metrics, tokens))
+    write_json(stage / METRICS, coarse(renamed(run.metrics, tokens)))
     if kind_of(run.path / AUDIT) == FILE:
-        write_json(stage / AUDIT, renamed(run.audits, tokens))
+        write_json(stage / AUDIT, coarse(renamed(run.audits, tokens)))
     kept = {k: v for k, v in run.predictions.items() if k not in _parts(known, tokens)}
     if run.has_predictions:
         write_weights(stage / PREDICTIONS, kept, {"parts": list(kept)})
@@ -151,6 +154,27 @@ def config_without_request(run: Run) -> dict[str, object]:
     if isinstance(record, Mapping):
         config[TABLE] = {key: value for key, value in record.items() if key != "request"}
     return {key: value for key, value in config.items() if key != "asked"}
+
+
+def coarse(content: object) -> object:
+    """JSON in which means over samples have three digits, which is what reports show.
+
+    Of a single sample, all digits would be its score, and tell whoever has the network which it is.
+
+    >>> coarse({"forget": {"confidence": 0.93314486, "samples": 1}, "FA": 97.777777})
+    {'forget': {'confidence': 0.933, 'samples': 1}, 'FA': 97.777777}
+    """
+    match content:
+        case Mapping():
+            return {
+                key: float(f"{each:.3g}")
+                if key in MEANS and isinstance(each, float)
+                else coarse(each)
+                for key, each in content.items()
+            }
+        case list():
+            return [coarse(each) for each in content]
+    return content
 
 
 def renamed(content: object, tokens: Mapping[str, str]) -> object:

@@ -188,7 +188,8 @@ def plan_erasing(path: Path, *, within: Path | None = None, data: Path | None = 
         raise UserError(f"The samples that {str(path)!r} has forgotten are erased already.")
     if split.keyed:
         steps.append(Step("key", split.dataset))
-    steps += _cache_steps(run, data)
+    users = [Run(each.path) for each in relatives if each.role in ("delete", "clean")]
+    steps += _cache_steps([run, *users], data)
     order: tuple[Action, ...] = ("delete", "comparison", "pool", "rekey", "clean")
     for action in order:
         folders = [each for each in relatives if each.role == action]
@@ -237,18 +238,25 @@ def _data_steps(data: Path, ids: frozenset[str], run: Run) -> list[Step]:
     return [Step("rows", str(data.resolve()))]
 
 
-def _cache_steps(run: Run, data: Path | None) -> list[Step]:
-    """The decoded images of the run's data, where they may be cached."""
-    config = place_of(run)
-    place = data or config.data_dir
-    if place is None and config.dataset not in sources:
-        place = Path(config.dataset)
-    if place is None:
-        return []
-    name = cached_as(safe_name(place.stem if place.suffix == ".npz" else place.name), place)
-    names = (name, cached_arrays(manifest.parse(run.split).dataset))
+def _cache_steps(runs: list[Run], data: Path | None) -> list[Step]:
+    """The decoded images of the data that the runs use, where they may be cached."""
+    places = [] if data is None else [data]
+    for config in map(place_of, runs):
+        if config.data_dir is not None:
+            places.append(config.data_dir)
+        elif config.dataset not in sources:
+            places.append(Path(config.dataset))
+    names = [
+        cached_as(safe_name(place.stem if place.suffix == ".npz" else place.name), place)
+        for place in places
+    ]
+    names += [cached_arrays(manifest.parse(run.split).dataset) for run in runs]
     images = (default_cache_dir() / "images").resolve()
-    return [Step("cache", str(images / each)) for each in names if [*images.glob(f"{each}[.-]*")]]
+    return [
+        Step("cache", str(images / name))
+        for name in dict.fromkeys(names)
+        if [*images.glob(f"{name}[.-]*")]
+    ]
 
 
 def _left(run: Run, data: Path | None, within: Path) -> list[Left]:
@@ -261,6 +269,8 @@ def _left(run: Run, data: Path | None, within: Path) -> list[Left]:
         embedded = config.data_dir is None and config.dataset in sources
         place = str(config.data_dir or config.dataset)
         left.append(Left("embedded" if embedded else "data", place))
+    if run.info.made_in == "Python":  # which may have named any folder with cache_dir=
+        left.append(Left("cache"))
     if config.metadata is not None:
         left.append(Left("metadata", str(config.metadata)))
     return left
