@@ -56,9 +56,9 @@ def runs_in(folder: Path) -> Iterator[Path]:
     """Every run folder below a folder, finished or not; links are not followed."""
     for place, names, files in os.walk(folder):
         names[:] = sorted(name for name in names if name != STAGE)
-        here = Path(place)
-        if CONFIG in files and SPLIT in files and kind_of(here / SPLIT) == FILE:
-            yield here
+        path = Path(place)
+        if CONFIG in files and SPLIT in files and kind_of(path / SPLIT) == FILE:
+            yield path
 
 
 def comparisons_in(folder: Path) -> Iterator[Path]:
@@ -86,13 +86,13 @@ def family(run: Run, within: Path) -> list[Relative]:
         for path in others
         if (relative := _relative(path, run, split, [*compared, *pools], ancestors)) is not None
     ]
-    touched = [each.path for each in relatives if each.role in ("delete", "clean")]
+    changed = [each.path for each in relatives if each.role in ("delete", "clean")]
     studies: dict[Role, list[Path]] = {"comparison": compared, "pool": pools}
     relatives += [
         Relative(folder, role)
         for role, folders in studies.items()
         for folder in folders
-        if any(path.is_relative_to(folder) for path in touched)
+        if any(path.is_relative_to(folder) for path in changed)
     ]
     return [*_answered_once(relatives), Relative(run.path, "clean")]
 
@@ -177,27 +177,27 @@ def is_before(one: Manifest, other: Manifest) -> bool:
 
 def ancestor_digests(run: Run, within: Path) -> set[str]:
     """The digests of all networks that a run's descends from, as far as runs are at hand."""
-    at_hand = {}
+    runs = {}
     for path in runs_in(within):
         if Run.is_complete(path):
             try:
-                at_hand[Run(path).info.model_sha256] = Run(path)
+                runs[Run(path).info.model_sha256] = Run(path)
             except UserError:
                 continue
     digests: set[str] = set()
     pending = [run]
     while pending:
-        here = pending.pop()
+        descendant = pending.pop()
         try:
-            info, record = here.info, provenance_of(here)
+            info, record = descendant.info, provenance_of(descendant)
         except UserError:
             continue
         recipe = record.recipe
-        named = {info.origin, info.weights_of, record.origin, record.start}
-        named |= {recipe.network, recipe.start} if recipe else set()
-        for digest in named - digests - {None}:
+        parents = {info.origin, info.weights_of, record.origin, record.start}
+        parents |= {recipe.network, recipe.start} if recipe else set()
+        for digest in parents - digests - {None}:
             assert digest is not None
             digests.add(digest)
-            if digest in at_hand:
-                pending.append(at_hand[digest])
+            if digest in runs:
+                pending.append(runs[digest])
     return digests - {run.info.model_sha256}

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from qunlearn.data import manifest
 from qunlearn.data.manifest import Request
+from qunlearn.dates import utc
 from qunlearn.errors import UserError
 from qunlearn.evidence.erased import ERASED, erased_of
 from qunlearn.evidence.family import comparisons_in, key_of, runs_in
@@ -116,16 +117,16 @@ def _answers(folder: Path, judge: Callable[[Run], Judged]) -> list[Answer]:
                 resurfaced |= {key_of(requests[:number]) for number in judged.resurfaced}
                 answer = replace(answer, state="missed") if judged.missed else answer
         except UserError:
-            unreadable.append(Answer(path, (RequestLine(0),), "unreadable", ""))
+            unreadable.append(_unreadable(path))
             continue
         if requests:
             key = key_of(requests)
             best[key] = _joined(answer, best.get(key, answer))
-    told = [
+    readable = [
         replace(answer, state="resurfaced") if key in resurfaced else answer
         for key, answer in [*best.items(), *_papers(folder)]
     ]
-    return [*unreadable, *told]
+    return [*unreadable, *readable]
 
 
 def _answer(path: Path) -> tuple[Answer, tuple[Request, ...]]:
@@ -135,13 +136,28 @@ def _answer(path: Path) -> tuple[Answer, tuple[Request, ...]]:
     count = len(last.ids) + len(last.retired) if last else 0
     lines = lines_of(run) or (RequestLine(count),)
     if not Run.is_complete(path):
-        return Answer(path, lines, "open", ""), requests
+        return Answer(path, lines, "open", _oldest_day(path)), requests
     state: State = "forgotten"
     if erased_of(path) is not None:
         state = "erased"
     if _is_certified(run):
         state = "certified"
     return Answer(path, lines, state, (run.info.begun or "")[:10]), requests
+
+
+def _unreadable(path: Path) -> Answer:
+    """A damaged run, with the requests that its settings still tell."""
+    try:
+        lines = lines_of(Run(path))
+    except UserError:
+        lines = ()
+    return Answer(path, lines or (RequestLine(0),), "unreadable", _oldest_day(path))
+
+
+def _oldest_day(path: Path) -> str:
+    """The day of the oldest file: when a run was begun that has not said so itself."""
+    oldest = min(each.lstat().st_mtime for each in path.iterdir())
+    return utc(oldest)[:10]
 
 
 def _is_certified(run: Run) -> bool:
@@ -174,7 +190,7 @@ def _papers(folder: Path) -> Iterator[tuple[str, Answer]]:
         try:
             done = erased_of(path.parent)
         except UserError:
-            yield "", Answer(path.parent, (RequestLine(0),), "unreadable", "")
+            yield "", _unreadable(path.parent)
             continue
         if done is not None and done.lines:
             certified = kind_of(path.parent / RECORD) == FILE

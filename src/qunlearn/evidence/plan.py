@@ -140,16 +140,16 @@ def pending(path: Path, *, within: Path | None = None, data: Path | None = None)
 
 def _is_named(step: Step, home: Path, data: Path | None) -> bool:
     """Whether a step stays within what the user has named."""
-    here = Path(step.path)
+    path = Path(step.path)
     if step.action == "key":  # no path, but the name of a data set
         return True
-    if ".." in here.parts or here != here.parent.resolve() / here.name:
+    if ".." in path.parts or path != path.parent.resolve() / path.name:
         return False
     if step.action in ("rows", "file"):
-        return data is not None and here.is_relative_to(data)
+        return data is not None and path.is_relative_to(data)
     if step.action == "cache":
-        return here.parent == (default_cache_dir() / "images").resolve()
-    return here.is_relative_to(home)
+        return path.parent == (default_cache_dir() / "images").resolve()
+    return path.is_relative_to(home)
 
 
 def plan_erasing(path: Path, *, within: Path | None = None, data: Path | None = None) -> Plan:
