@@ -159,6 +159,21 @@ def test_forget_where(toy):
         split.forget_where("user == 99")
 
 
+def test_no_message_quotes_what_a_rule_compares_with(toy):
+    """It may name a person, and what is printed ends up in logs."""
+    data = dataclasses.replace(toy, metadata={"user": tuple(map(str, range(48)))})
+    for split, rule, told in (
+        (Split.make(toy), "user == 'anna@x.org'", "there is no metadata"),
+        (Split.make(toy), "'anna@x.org' == user", "there is no metadata"),
+        (Split.make(data), "user > 'anna@x.org'", "holds numbers, which have no order with a text"),
+        (Split.make(data), "'anna@x.org' == user", "a value before the column"),
+        (Split.make(data), "user == 'anna@x.org'", "nothing to forget"),
+    ):
+        with pytest.raises(UserError, match=told) as refused:
+            split.forget_where(rule)
+        assert "anna" not in str(refused.value)
+
+
 def test_manifest_holds_every_id_with_its_hash(toy):
     split = Split.of_class(toy, 1)
     value = json.loads(split.to_json())

@@ -536,6 +536,93 @@ def test_audits_keep_their_verdicts_and_no_ids(qunlearn, place):
     assert cleaned["copies"]["row"] == {"attack": "copies"}
 
 
+def test_no_score_of_a_single_sample_is_left(qunlearn, place):
+    """Of one sample, a mean is its score: with the network, it would tell which picture it was."""
+    folder, anna = place
+    runs = folder / "runs"
+    (folder / "one.txt").write_text(anna[0])
+    ask = ("--ids", folder / "one.txt", "--method", "ga", "--threads", 1, "--out", runs / "one")
+    assert qunlearn("forget", runs / "original", *ask)[0] == 0
+    score = json.loads((runs / "one" / "metrics.json").read_text())["parts"]["forget"]["confidence"]
+    logits = Run.open(runs / "one").predictions["forget"][0].double()
+    data = load_dataset(str(folder / "people.npz"))
+    label = int(data.labels[data.index_of(anna[:1])][0])
+    assert abs(logits.softmax(0)[label] - score) < 1e-6  # whoever has the picture can compute it
+    audits = {"plug-in": {"curves": [{"points": [{"steps": 0, "confidence": 100 * score}]}]}}
+    (runs / "one" / "audit.json").write_text(json.dumps(audits))
+    assert qunlearn("erase", runs / "one", "--yes", "--cascade")[0] == 0
+    for file in ("metrics.json", "audit.json"):
+        text = (runs / "one" / file).read_text()
+        assert f"{score:.5f}"[2:] not in text.replace(".", "")
+    rounded = json.loads((runs / "one" / "metrics.json").read_text())["parts"]["forget"]
+    assert rounded["confidence"] == float(f"{score:.3g}")
+    code, _, err = qunlearn("report", runs / "one")
+    assert code == 0, err
+
+
+def test_proofs_and_exported_networks_go_with_the_run(qunlearn, place):
+    """A proof names the person, and a network that was exported from the original knows them."""
+    folder, anna = place
+    runs = folder / "runs"
+    (runs / "original" / "model.onnx").write_bytes(b"knows Anna")
+    (runs / "forgotten" / "proof-1.json").write_text(json.dumps({"id": anna[0]}))
+    (runs / "forgotten" / "model.onnx").write_bytes(b"has forgotten Anna")
+    (runs / "original" / "notes.txt").write_text("mine")
+    ask = ("--random", 0.1, "--method", "ga", "--threads", 1, "--out", runs / "later")
+    assert qunlearn("forget", runs / "forgotten", *ask)[0] == 0
+    code, _, err = qunlearn("erase", runs / "later", "--yes")
+    assert code == 0, err
+    left = {each["name"] for each in json.loads((runs / "later/erased.json").read_text())["left"]}
+    assert str((runs / "original" / "notes.txt").resolve()) in left
+    assert [path.name for path in (runs / "original").iterdir()] == ["notes.txt"]
+    assert [path.name for path in (runs / "forgotten").iterdir()] == ["erased.json"]
+
+
+def test_a_rule_still_chooses_where_the_metadata_lists_erased_samples(qunlearn, place, monkeypatch):
+    folder, _ = place
+    monkeypatch.chdir(folder)
+    assert qunlearn("erase", "runs/forgotten", "--data", "people.npz", "--yes")[0] == 0
+    rows = [line.split(",")[0] for line in (folder / "people.csv").read_text().splitlines()[1:]]
+    trained = json.loads((folder / "runs/forgotten/split.json").read_text())["parts"]["train"]
+    ben = [name for name in rows if name in trained][:4]
+    lines = [f"{name},{'ben' if name in ben else 'x'}" for name in rows]
+    (folder / "people.csv").write_text("\n".join(["id,user", *lines]))
+    ask = ("--where", "user == ben", "--metadata", "people.csv", "--data", "people.npz")
+    ask += ("--method", "ga", "--threads", 1)
+    code, _, err = qunlearn("forget", "runs/forgotten", *ask, "--out", "runs/ben")
+    assert code == 0, err
+    (folder / "people.csv").write_text("\n".join(["id,user", *lines, "train/9999,x"]))
+    code, _, err = qunlearn("forget", "runs/forgotten", *ask, "--out", "runs/typo")
+    assert code == 2
+    assert "There is no sample" in err  # one more than were erased
+
+
+def test_samples_are_recognised_after_an_earlier_erasure_destroyed_other_keys(place):
+    """Of the same data, one run has the keys from before it, the other those from after it."""
+    from qunlearn.data.manifest_key import ManifestKey
+
+    folder, anna = place
+    runs, other = folder / "runs", folder / "runs" / "other"
+    shutil.copytree(runs / "original", other)
+    assert {r.path.name: r.role for r in family(Run.open(runs / "forgotten"), runs)}["other"]
+    key = ManifestKey.read(other)
+    names = {
+        n for part in json.loads((other / "split.json").read_text())["parts"].values() for n in part
+    }
+    later = key.without(anna, names - {*anna})  # the samples came again, with keys of their own
+    text = json.loads((other / "split.json").read_text())
+    hashes = load_dataset(str(folder / "people.npz"))
+    marks = dict(zip(anna, hashes.hashes(hashes.index_of(anna)), strict=True))
+    for part in text["parts"].values():
+        part.update({n: later.seal(n, marks[n]) for n in part.keys() & marks.keys()})
+    sums = (other / "checksums.txt").read_text().splitlines()
+    (other / "checksums.txt").write_text("\n".join(s for s in sums if "split.json" not in s) + "\n")
+    (other / "split.json").write_text(json.dumps(text, sort_keys=True, separators=(",", ":")))
+    later.write(other)
+    roles = {each.path.name: each.role for each in family(Run.open(runs / "forgotten"), runs)}
+    assert roles["other"] == "delete"
+
+
 def test_a_pool_is_known_by_where_its_runs_lie(tmp_path):
     name = hashlib.sha256(b"plan").hexdigest()[:12]
     pool = Pool(None, None, tmp_path / name)

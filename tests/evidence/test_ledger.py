@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -104,7 +105,63 @@ def test_unfinished_and_resurfaced_requests_are_told(story, tmp_path):
     later = {e.reference: e.state for e in ledger(story / "runs", today, back)}
     assert later == {"anna": "resurfaced", "ben": "resurfaced", "carla": "forgotten"}
     (tmp_path / "runs" / "both" / "split.json").write_text("{}")
-    assert "unreadable" in {e.state for e in ledger(tmp_path / "runs", today, lambda run: Judged())}
+    states = {e.reference: e for e in ledger(tmp_path / "runs", today, lambda run: Judged())}
+    assert {states["anna"].state, states["ben"].state} == {"unreadable"}
+    assert states["anna"].overdue  # damage does not make it any younger
+
+
+def test_what_has_no_date_on_record_is_as_old_as_its_files(story, tmp_path):
+    shutil.copytree(story / "runs" / "third", tmp_path / "runs" / "third")
+    config = tmp_path / "runs" / "third" / "config.toml"
+    (config.parent / "run.json").unlink()
+    settings = re.sub(r"lines = \[.*?\n\]\n", "", config.read_text(), flags=re.DOTALL)
+    assert "carla" in config.read_text()
+    config.write_text(settings)
+    today = datetime.now(UTC).date()
+    old = datetime.now(UTC).timestamp() - 50 * 86400
+
+    def entry():
+        (only,) = ledger(tmp_path / "runs", today, lambda run: Judged())
+        return only.state, only.overdue, only.received
+
+    assert entry() == ("open", False, today.isoformat())
+    os.utime(config, (old, old))
+    assert entry() == ("open", True, days_ago(50))
+    config.write_text("damaged = [")
+    os.utime(config, (old, old))
+    assert entry() == ("unreadable", True, days_ago(50))
+
+
+def test_runs_for_the_same_samples_are_one_request_under_its_own_name(
+    qunlearn, story, tmp_path, monkeypatch
+):
+    """The first of them in the alphabet need not be the one that the officer named."""
+    from qunlearn.runs.forget import forget_run
+    from qunlearn.runs.request import ForgetConfig
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # keys are destroyed below
+    runs, today = tmp_path / "runs", datetime.now(UTC).date()
+    shutil.copytree(story / "runs", runs)
+    ids = json.loads((runs / "both" / "split.json").read_text())["requests"][0]["ids"]
+    (tmp_path / "ids.txt").write_text("\n".join(ids))
+    again = {"run": runs / "original", "ids": tmp_path / "ids.txt", "method": "ga", "threads": 1}
+    forget_run(ForgetConfig.parse(again), runs / "another")
+
+    def states(judge):
+        return {each.reference: each.state for each in ledger(runs, today, judge)}
+
+    told = {"anna": "forgotten", "ben": "forgotten", "carla": "forgotten"}
+    assert states(lambda run: Judged()) == told
+    code, _, err = qunlearn("erase", runs / "third", "--yes")
+    assert code == 0, err
+    assert not (runs / "both" / "split.json").exists()
+    told = dict.fromkeys(told, "erased")
+    assert states(lambda run: Judged()) == told  # from papers alone, and none of them twice
+    assert states(lambda run: Judged(resurfaced=[1])) == {
+        "anna": "resurfaced",
+        "ben": "resurfaced",
+        "carla": "erased",
+    }
 
 
 def test_a_missed_target_is_no_answer_and_becomes_overdue(story):

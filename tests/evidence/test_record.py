@@ -301,6 +301,35 @@ def test_what_was_not_measured_is_not_passed(tree, officer):
     assert ("shows nothing" in tests["membership attack"].meaning) >= weak
 
 
+def test_of_few_samples_no_mean_tells_which_they_are(tree, officer):
+    """With the network and a picture, anybody could compute the figure, and compare."""
+    run = tree / "forgotten"
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["parts"]["forget"]["samples"] == 18
+    probe = metrics["relearning"]
+    calibration = {"target": 62.3456, "reached": 61.2345, "before": 97.6543, "chance": 20.0}
+    metrics["calibration"] = {**calibration, "samples": 18, "unseen": 20, "random": True}
+
+    def tests():
+        sums = (run / "checksums.txt").read_text().splitlines()
+        kept = "\n".join(line for line in sums if "metrics.json" not in line)
+        (run / "checksums.txt").write_text(f"{kept}\n")
+        (run / "metrics.json").write_text(json.dumps(metrics))
+        return {test.name: test for test in findings_of(Run.open(run)).tests}
+
+    enough = tests()
+    assert enough["target"].figure == 61.2345
+    assert f"{probe['before']:.1f} % before" in enough["relearning"].meaning
+    metrics["parts"]["forget"]["samples"] = 1
+    metrics["before"]["parts"]["forget"]["samples"] = 1
+    metrics["calibration"]["samples"] = 1
+    few = tests()
+    assert few["target"].outcome == enough["target"].outcome
+    for name in ("target", "relearning"):
+        assert few[name].figure is None
+        assert not re.search(r"\d\.\d", few[name].meaning)
+
+
 def resealed(record, key, change):
     """The record with its envelope changed, written back as records are."""
     envelope = json.loads(record.path.read_text())

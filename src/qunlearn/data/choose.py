@@ -126,9 +126,12 @@ def matching(data: ImageData, rule: str, rows: Tensor) -> list[int]:
     for column in sorted(used - columns.keys()):
         if not data.metadata:
             raise UserError(
-                f"The rule {rule!r} uses the column {column!r}, but there is no metadata; join a "
-                "CSV file with --metadata FILE or data.join(FILE)."
+                "The rule uses a metadata column, but there is no metadata; join a CSV file with "
+                "--metadata FILE or data.join(FILE)."
             )
+        # What a rule compares with is never quoted: it may name a person, and messages are logged.
+        if any(each.value in columns for each in parsed.comparisons() if each.column == column):
+            raise UserError("The rule has a value before the column; write user == 42.")
         raise unknown("metadata column", column, columns)
     for comparison in parsed.comparisons():
         _refuse_mixed_order(comparison, [columns[comparison.column][row] for row in rows.tolist()])
@@ -146,9 +149,9 @@ def _refuse_mixed_order(comparison: Comparison, cells: Sequence[str]) -> None:
     text = isinstance(comparison.value, str)
     if comparison.sign in ("==", "!=") or not known or numeric != text:
         return
-    column, value = comparison.column, comparison.value
-    holds = "numbers" if numeric else "texts"
+    known_kind, other_kind = ("numbers", "a text") if numeric else ("texts", "a number")
+    remedy = "a number" if numeric else "a text in quotes"
     raise UserError(
-        f"The column {column!r} holds {holds}, which have no order with {value!r}; compare it with "
-        f"{'a number' if numeric else 'a text in quotes'}."
+        f"The column {comparison.column!r} holds {known_kind}, which have no order with "
+        f"{other_kind}; compare it with {remedy}."
     )

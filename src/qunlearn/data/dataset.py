@@ -202,11 +202,13 @@ class ImageData:
             source={},
         )
 
-    def join(self, csv_path: Path | str, erased: Container[str] = ()) -> ImageData:
+    def join(
+        self, csv_path: Path | str, erased: Container[str] = (), unnamed: int = 0
+    ) -> ImageData:
         """Add the columns of a CSV file, matched by its column `id`.
 
-        Samples without a row have empty cells. The file may still list samples that were `erased`;
-        any other unknown id is a `UserError`.
+        Samples without a row have empty cells. The file may still list samples that were `erased`,
+        and so many whose ids are no longer known; any other unknown id is a `UserError`.
         """
         columns, rows = read_metadata(Path(csv_path))
         for column in columns:
@@ -215,8 +217,9 @@ class ImageData:
                     f"{self.name} has a metadata column {column!r} already; rename the one in "
                     f"{str(csv_path)!r}."
                 )
-        known = (name for name in rows if name not in erased and name not in self.left_out)
-        self.index_of(known)  # raises for an unknown id
+        known = [name for name in rows if name not in erased and name not in self.left_out]
+        if sum(self.alias(name) not in self for name in known) > unnamed:
+            self.index_of(known)  # raises for an unknown id
         blank = ("",) * len(columns)
         cells = [rows.get(name, blank) for name in self.ids]
         joined = {column: tuple(row[k] for row in cells) for k, column in enumerate(columns)}

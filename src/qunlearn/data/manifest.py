@@ -22,6 +22,8 @@ OLDEST, RETIRED, NEWEST = 1, 2, 3
 """The supported formats. Format 2 adds retired samples, format 3 keyed hashes. The oldest one
 that has everything is written, so that the digest of a split does not depend on the version."""
 KINDS = ("random", "class", "ids", "where")
+TOKEN = "erased/"
+"""What the names of erased samples begin with."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,11 @@ class Manifest:
         """The fingerprints of the training samples that are not forgotten, by id."""
         forgotten = self.forgotten
         return {name: value for name, value in self.train.items() if name not in forgotten}
+
+    @property
+    def unnamed(self) -> int:
+        """How many samples were erased, so that their ids are no longer known."""
+        return sum(name.startswith(TOKEN) for name in self.forgotten | self.retired)
 
     @property
     def names(self) -> frozenset[str]:

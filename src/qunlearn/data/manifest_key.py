@@ -75,6 +75,10 @@ class ManifestKey:
         """The keyed hash of a sample."""
         return hashlib.blake2b(fingerprint.encode(), digest_size=16, key=self._of(name)).hexdigest()
 
+    def agrees(self, other: ManifestKey, name: str) -> bool:
+        """Whether both keys seal a sample alike; they may not, once keys were destroyed."""
+        return self._of(name) == other._of(name)
+
     def alias(self, name: str) -> str:
         """A pseudonym for an id; whoever has the key can derive it, and nobody else."""
         digest = hashlib.blake2b(name.encode(), digest_size=12, key=self._of(""))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qunlearn.data import manifest
-from qunlearn.data.manifest import Manifest, Request
+from qunlearn.data.manifest import TOKEN, Manifest, Request
 from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.evidence.samples import drop_rows
 from qunlearn.runs.data import DATA, data_config
@@ -38,10 +38,11 @@ from qunlearn.store.swap import is_ready, move_in, new_stage, set_ready
 from qunlearn.store.typed import untyped
 from qunlearn.store.weights import write_weights
 
-TOKEN = "erased/"
-"""What the names of erased samples begin with."""
 ASKED = ("where", "ids", "column", "requests", "skip_unusable")
 """Settings that may tell whose samples were forgotten."""
+
+MEANS = ("confidence", "entropy", "divergence", "target", "reached", "before", "after")
+"""Names of means over samples in `metrics.json` and `audit.json`."""
 
 
 def new_tokens(ids: frozenset[str]) -> dict[str, str]:
@@ -51,9 +52,9 @@ def new_tokens(ids: frozenset[str]) -> dict[str, str]:
     }
 
 
-def cleaned(text: str, tokens: Mapping[str, str]) -> str:
+def clean_manifest(text: str, tokens: Mapping[str, str]) -> str:
     """A manifest in which samples have tokens for names, and random hashes."""
-    known = manifest.parse(text)
+    split = manifest.parse(text)
 
     def part(samples: Mapping[str, str]) -> dict[str, str]:
         return {
@@ -74,11 +75,11 @@ def cleaned(text: str, tokens: Mapping[str, str]) -> str:
 
     return manifest.dump(
         replace(
-            known,
-            train=part(known.train),
-            held_out=part(known.held_out),
-            test=part(known.test),
-            requests=tuple(request(old) for old in known.requests),
+            split,
+            train=part(split.train),
+            held_out=part(split.held_out),
+            test=part(split.test),
+            requests=tuple(request(old) for old in split.requests),
         )
     )
 
@@ -92,38 +93,38 @@ def clean_run(path: Path, tokens: Mapping[str, str]) -> None:
     """Replace the files of a run by ones without the samples; may be repeated after a kill."""
     if not is_ready(path):
         run = Run(path)
-        known = manifest.parse(run.split)
-        if not known.names & tokens.keys():
+        split = manifest.parse(run.split)
+        if not split.names & tokens.keys():
             return  # it was cleaned before the kill
-        _stage(run, known, tokens)
+        _stage(run, split, tokens)
     move_in(path)
 
 
-def _stage(run: Run, known: Manifest, tokens: Mapping[str, str]) -> None:
+def _stage(run: Run, split: Manifest, tokens: Mapping[str, str]) -> None:
     stage = new_stage(run.path)
-    text = cleaned(run.split, tokens)
+    text = clean_manifest(run.split, tokens)
     write_text(stage / SPLIT, text)
     header = replace(Header.read(run.model_path), split=text)
     write_weights(stage / MODEL, tensors_of(run), header.to_dict())
     write_text(stage / CONFIG, toml.dumps(config_without_request(run)))
-    write_json(stage / METRICS, renamed(run.metrics, tokens))
+    write_json(stage / METRICS, coarse(renamed(run.metrics, tokens)))
     if kind_of(run.path / AUDIT) == FILE:
-        write_json(stage / AUDIT, renamed(run.audits, tokens))
-    kept = {k: v for k, v in run.predictions.items() if k not in _parts(known, tokens)}
+        write_json(stage / AUDIT, coarse(renamed(run.audits, tokens)))
+    logits = {k: v for k, v in run.predictions.items() if k not in _parts(split, tokens)}
     if run.has_predictions:
-        write_weights(stage / PREDICTIONS, kept, {"parts": list(kept)})
+        write_weights(stage / PREDICTIONS, logits, {"parts": list(logits)})
     if kind_of(run.path / DATA) == FILE:
         drop_rows(run.path / DATA, frozenset(tokens), stage / DATA, alias_of(run))
     if (key := ManifestKey.read(run.path)) is not None:
-        key.without(tokens, known.names - tokens.keys()).write(stage)
-    written = {name: sha256(stage / name) for name in (CONFIG, SPLIT, MODEL, METRICS)}
+        key.without(tokens, split.names - tokens.keys()).write(stage)
+    digests = {name: sha256(stage / name) for name in (CONFIG, SPLIT, MODEL, METRICS)}
     if run.has_predictions:
-        written[PREDICTIONS] = sha256(stage / PREDICTIONS)
+        digests[PREDICTIONS] = sha256(stage / PREDICTIONS)
     if (run.path / HISTORY).is_file():
-        written[HISTORY] = sha256(run.path / HISTORY)
-    info = json_text(untyped(replace(run.info, model_sha256=written[MODEL])))
-    written[INFO] = hashlib.sha256(info.encode()).hexdigest()
-    write_checksums(stage / CHECKSUMS, written)
+        digests[HISTORY] = sha256(run.path / HISTORY)
+    info = json_text(untyped(replace(run.info, model_sha256=digests[MODEL])))
+    digests[INFO] = hashlib.sha256(info.encode()).hexdigest()
+    write_checksums(stage / CHECKSUMS, digests)
     write_text(stage / INFO, info)
     proofs = [p.name for p in run.path.iterdir() if ALSO.fullmatch(p.name) and p.suffix == ".json"]
     set_ready(run.path, [PAGE, CHECKPOINT, *sorted(proofs)])
@@ -135,9 +136,9 @@ def alias_of(run: Run) -> Callable[[str], str]:
     return key.alias if key is not None and data_config(run).pseudonymise else str
 
 
-def _parts(known: Manifest, tokens: Mapping[str, str]) -> set[str]:
+def _parts(split: Manifest, tokens: Mapping[str, str]) -> set[str]:
     """The names of the parts that erased samples were measured in."""
-    requests = known.requests
+    requests = split.requests
     last = max((i for i, request in enumerate(requests) if request.ids), default=-1)
     return {
         "forget" if i == last else f"forget_{i + 1}"
@@ -153,6 +154,27 @@ def config_without_request(run: Run) -> dict[str, object]:
     if isinstance(record, Mapping):
         config[TABLE] = {key: value for key, value in record.items() if key != "request"}
     return {key: value for key, value in config.items() if key != "asked"}
+
+
+def coarse(content: object) -> object:
+    """JSON in which means over samples have three digits, which is what reports show.
+
+    Of a single sample, all digits would be its score, and tell whoever has the network which it is.
+
+    >>> coarse({"forget": {"confidence": 0.93314486, "samples": 1}, "FA": 97.777777})
+    {'forget': {'confidence': 0.933, 'samples': 1}, 'FA': 97.777777}
+    """
+    match content:
+        case Mapping():
+            return {
+                key: float(f"{each:.3g}")
+                if key in MEANS and isinstance(each, float)
+                else coarse(each)
+                for key, each in content.items()
+            }
+        case list():
+            return [coarse(each) for each in content]
+    return content
 
 
 def renamed(content: object, tokens: Mapping[str, str]) -> object:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from qunlearn.data import manifest
+from qunlearn.data.manifest import TOKEN
 from qunlearn.errors import UserError
-from qunlearn.evidence.clean import TOKEN, alias_of
+from qunlearn.evidence.clean import alias_of
 from qunlearn.evidence.merkle import Commitment, Proof, commit, members, prove
 from qunlearn.store.files import json_text, read_object
 from qunlearn.store.place import FILE, kind_of

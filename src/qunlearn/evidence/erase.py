@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from qunlearn.audit.pool_folder import LIST, LISTS
 from qunlearn.data import manifest
 from qunlearn.data.manifest_key import ManifestKey, destroy_shared
 from qunlearn.dates import utc
-from qunlearn.evidence.clean import ASKED, alias_of, clean_run
+from qunlearn.evidence.clean import ASKED, alias_of, clean_manifest, clean_run
 from qunlearn.evidence.commitment import commitment_of, save_commitment
 from qunlearn.evidence.erased import ERASED, ErasedRecord, erased_of
-from qunlearn.evidence.plan import DELETED, PLAN, Action, Plan, Step
+from qunlearn.evidence.family import key_of
+from qunlearn.evidence.plan import DELETED, PLAN, Action, Plan, Step, is_also
 from qunlearn.evidence.samples import drop_rows
 from qunlearn.runs.lines import RequestLine
 from qunlearn.runs.provenance import lines_of
@@ -60,17 +62,26 @@ def erase(path: Path, plan: Plan) -> ErasedRecord:
 
 def _note(run: Run, plan: Plan) -> ErasedRecord:
     """Put on record in a run's folder what was erased, now and before, and for which requests."""
-    last = manifest.parse(run.split).requests[-1]
-    lines = lines_of(run) or (RequestLine(len(last.ids) + len(last.retired)),)
-    before = erased_of(run.path)
-    removed, cleaned, samples = plan.removed, plan.cleaned, len(plan.tokens)
-    if before is not None:  # the data was named later, or this is repeated after a kill
-        samples = max(samples, before.samples)
-        removed = tuple(dict.fromkeys((*before.removed, *removed)))
-        cleaned = tuple(dict.fromkeys((*before.cleaned, *cleaned)))
+    requests = manifest.parse(clean_manifest(run.split, plan.tokens)).requests
+    samples = len(requests[-1].ids) + len(requests[-1].retired)
     done = ErasedRecord(
-        utc(time.time()), samples, removed, cleaned, plan.left, lines, run.info.finished or ""
+        utc(time.time()),
+        len(plan.tokens),
+        plan.removed,
+        plan.cleaned,
+        plan.left,
+        lines_of(run) or (RequestLine(samples),),
+        run.info.finished or "",
+        key_of(requests),
     )
+    before = erased_of(run.path)
+    if before is not None:  # the data was named later, or this is repeated after a kill
+        done = replace(
+            done,
+            samples=max(done.samples, before.samples),
+            removed=tuple(dict.fromkeys((*before.removed, *done.removed))),
+            cleaned=tuple(dict.fromkeys((*before.cleaned, *done.cleaned))),
+        )
     write_json(run.path / ERASED, untyped(done))
     return done
 
@@ -111,7 +122,7 @@ def _do(step: Step, plan: Plan, home: Path) -> None:
         case "delete" if path.is_dir():
             if step.answered and Run.is_complete(path) and kind_of(path / ERASED) is None:
                 _note(Run(path), plan)
-            delete_files(path, list(DELETED))
+            delete_files(path, [*DELETED, *(each.name for each in path.iterdir() if is_also(each))])
             delete_figures(path)
 
 

@@ -43,6 +43,7 @@ class ErasedRecord:
         left: What may still hold the samples.
         lines: The requests that the run answered.
         forgotten: When its network had forgotten.
+        key: What its requests are told apart by, from the tokens of the samples.
     """
 
     completed: str
@@ -52,6 +53,7 @@ class ErasedRecord:
     left: tuple[Left, ...]
     lines: tuple[RequestLine, ...] = ()
     forgotten: str = ""
+    key: str = ""
 
 
 def erased_of(folder: Path) -> ErasedRecord | None:

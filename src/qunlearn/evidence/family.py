@@ -6,24 +6,33 @@ is deleted. The search follows no symbolic link.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from qunlearn.audit.pool_folder import pool_above
 from qunlearn.data import manifest
-from qunlearn.data.manifest import Manifest
+from qunlearn.data.manifest import Manifest, Request
+from qunlearn.data.manifest_key import ManifestKey
 from qunlearn.errors import UserError
-from qunlearn.runs.provenance import provenance_of
+from qunlearn.runs.provenance import lines_of, provenance_of
 from qunlearn.store import study
-from qunlearn.store.layout import CONFIG, SPLIT
+from qunlearn.store.layout import CONFIG, PAPERS, SPLIT
 from qunlearn.store.place import FILE, kind_of
 from qunlearn.store.run import Run
 from qunlearn.store.swap import STAGE
 
 Role = Literal["clean", "delete", "comparison", "pool", "rekey", "unreadable"]
+
+
+def key_of(requests: tuple[Request, ...]) -> str:
+    """What a run's requests are told apart by: a digest of the samples that each of them names."""
+    samples = [(request.ids, request.retired) for request in requests]
+    return hashlib.sha256(json.dumps(samples).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -47,9 +56,9 @@ def runs_in(folder: Path) -> Iterator[Path]:
     """Every run folder below a folder, finished or not; links are not followed."""
     for place, names, files in os.walk(folder):
         names[:] = sorted(name for name in names if name != STAGE)
-        here = Path(place)
-        if CONFIG in files and SPLIT in files and kind_of(here / SPLIT) == FILE:
-            yield here
+        path = Path(place)
+        if CONFIG in files and SPLIT in files and kind_of(path / SPLIT) == FILE:
+            yield path
 
 
 def comparisons_in(folder: Path) -> Iterator[Path]:
@@ -75,35 +84,56 @@ def family(run: Run, within: Path) -> list[Relative]:
     relatives = [
         relative
         for path in others
-        if (relative := _relative(path, split, [*compared, *pools], ancestors)) is not None
+        if (relative := _relative(path, run, split, [*compared, *pools], ancestors)) is not None
     ]
-    touched = [each.path for each in relatives if each.role in ("delete", "clean")]
+    changed = [each.path for each in relatives if each.role in ("delete", "clean")]
     studies: dict[Role, list[Path]] = {"comparison": compared, "pool": pools}
     relatives += [
         Relative(folder, role)
         for role, folders in studies.items()
         for folder in folders
-        if any(path.is_relative_to(folder) for path in touched)
+        if any(path.is_relative_to(folder) for path in changed)
     ]
-    return [*relatives, Relative(run.path, "clean")]
+    return [*_answered_once(relatives), Relative(run.path, "clean")]
+
+
+def _answered_once(relatives: list[Relative]) -> list[Relative]:
+    """Of several runs for the same requests, only one stays in the ledger: whose papers say most.
+
+    A signed record says more than the line of a request, and that more than nothing.
+    """
+
+    def papers(path: Path) -> tuple[bool, bool]:
+        return kind_of(path / PAPERS[0]) == FILE, bool(lines_of(Run(path)))
+
+    best: dict[str, Path] = {}
+    for each in relatives:
+        if each.answered:
+            key = key_of(manifest.parse(Run(each.path).split).requests)
+            if key not in best or papers(each.path) > papers(best[key]):
+                best[key] = each.path
+    kept = set(best.values())
+    return [replace(each, answered=each.path in kept) for each in relatives]
 
 
 def _relative(
-    path: Path, split: Manifest, studies: list[Path], ancestors: set[str]
+    path: Path, run: Run, split: Manifest, studies: list[Path], ancestors: set[str]
 ) -> Relative | None:
     """What has to become of a run, if anything."""
     complete = Run.is_complete(path)
     try:
         other = manifest.parse(Run(path).split)
         digest = Run(path).info.model_sha256 if complete else ""
+        keys = ManifestKey.read(path), ManifestKey.read(run.path)
     except UserError:
         return Relative(path, "unreadable")
-    if not holds(other, split):
+    names = shared(other, split, *keys)
+    if other.dataset != split.dataset or not names:
         shares_key = bool(split.keyed) and other.keyed == split.keyed
         return Relative(path, "rekey") if shares_key else None
     if any(path.is_relative_to(folder) for folder in studies):
         return Relative(path, "delete")
-    knows = not complete or not shared(other, split) <= erasable(other)
+    knows = not complete or not names <= erasable(other)
     answered = bool(other.requests) and is_before(other, split)
     if knows:
         above = answered or digest in ancestors
@@ -116,19 +146,27 @@ def erasable(split: Manifest) -> frozenset[str]:
     return split.forgotten | split.retired
 
 
-def shared(other: Manifest, split: Manifest) -> frozenset[str]:
-    """The samples to erase that another manifest has, too: the same id with the same hash."""
+def shared(
+    other: Manifest,
+    split: Manifest,
+    other_key: ManifestKey | None = None,
+    split_key: ManifestKey | None = None,
+) -> frozenset[str]:
+    """The samples to erase that another manifest has, too: the same id with the same hash.
+
+    Hashes under different keys say nothing; the id alone decides then. Two keys of one name differ
+    for samples that an earlier erasure has destroyed the keys of.
+    """
     theirs = {**other.train, **other.held_out, **other.test}
     ours = {**split.train, **split.held_out, **split.test}
     names = erasable(split) & theirs.keys()
-    if other.keyed != split.keyed:  # their hashes say nothing
+    if other.keyed != split.keyed:
         return names
-    return frozenset(name for name in names if theirs[name] == ours[name])
 
+    def comparable(name: str) -> bool:
+        return not (other_key and split_key) or split_key.agrees(other_key, name)
 
-def holds(other: Manifest, split: Manifest) -> bool:
-    """Whether another manifest has samples that are to be erased."""
-    return other.dataset == split.dataset and bool(shared(other, split))
+    return frozenset(n for n in names if theirs[n] == ours[n] or not comparable(n))
 
 
 def is_before(one: Manifest, other: Manifest) -> bool:
@@ -139,27 +177,27 @@ def is_before(one: Manifest, other: Manifest) -> bool:
 
 def ancestor_digests(run: Run, within: Path) -> set[str]:
     """The digests of all networks that a run's descends from, as far as runs are at hand."""
-    at_hand = {}
+    runs = {}
     for path in runs_in(within):
         if Run.is_complete(path):
             try:
-                at_hand[Run(path).info.model_sha256] = Run(path)
+                runs[Run(path).info.model_sha256] = Run(path)
             except UserError:
                 continue
     digests: set[str] = set()
     pending = [run]
     while pending:
-        here = pending.pop()
+        descendant = pending.pop()
         try:
-            info, record = here.info, provenance_of(here)
+            info, record = descendant.info, provenance_of(descendant)
         except UserError:
             continue
         recipe = record.recipe
-        named = {info.origin, info.weights_of, record.origin, record.start}
-        named |= {recipe.network, recipe.start} if recipe else set()
-        for digest in named - digests - {None}:
+        parents = {info.origin, info.weights_of, record.origin, record.start}
+        parents |= {recipe.network, recipe.start} if recipe else set()
+        for digest in parents - digests - {None}:
             assert digest is not None
             digests.add(digest)
-            if digest in at_hand:
-                pending.append(at_hand[digest])
+            if digest in runs:
+                pending.append(runs[digest])
     return digests - {run.info.model_sha256}

@@ -11,9 +11,10 @@ from typing import Literal, get_args
 
 from qunlearn.data import manifest
 from qunlearn.data.manifest import Request
+from qunlearn.dates import utc
 from qunlearn.errors import UserError
 from qunlearn.evidence.erased import ERASED, erased_of
-from qunlearn.evidence.family import comparisons_in, runs_in
+from qunlearn.evidence.family import comparisons_in, key_of, runs_in
 from qunlearn.evidence.record import RECORD, read_record
 from qunlearn.runs.lines import RequestLine
 from qunlearn.runs.provenance import lines_of
@@ -25,10 +26,6 @@ State = Literal["unreadable", "open", "missed", "forgotten", "erased", "certifie
 ORDER: tuple[State, ...] = get_args(State)
 UNMET: tuple[State, ...] = ("unreadable", "open", "missed", "forgotten", "resurfaced")
 """States in which a request is not met, and may become overdue."""
-
-
-Key = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
-"""The samples that each request of a run names."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ def ledger(
         raise UserError(f"There is no folder {str(folder)!r}; check the path.")
     if days is not None and not 1 <= days <= 3650:
         raise UserError(f"A request cannot be due after {days} days; choose 1 to 3650.")
-    answers = [*_answers(folder, judge), *_papers(folder)]
+    answers = _answers(folder, judge)
     entries = [
         _entry(line, answer, folder, today, days) for answer in answers for line in answer.lines
     ]
@@ -104,11 +101,12 @@ class Answer:
     begun: str
 
 
-def _answers(folder: Path, judge: Callable[[Run], Judged]) -> Iterator[Answer]:
-    """The runs that answer requests; of several for the same samples, the one that got furthest."""
+def _answers(folder: Path, judge: Callable[[Run], Judged]) -> list[Answer]:
+    """The runs that answer requests; several for the same samples are one answer."""
     compared = list(comparisons_in(folder))
-    best: dict[Key, Answer] = {}
-    resurfaced: set[Key] = set()
+    best: dict[str, Answer] = {}
+    resurfaced: set[str] = set()
+    unreadable = []
     for path in runs_in(folder):
         if any(path.is_relative_to(each) for each in compared):
             continue
@@ -116,21 +114,19 @@ def _answers(folder: Path, judge: Callable[[Run], Judged]) -> Iterator[Answer]:
             answer, requests = _answer(path)
             if requests and Run.is_complete(path):
                 judged = judge(Run(path))
-                resurfaced |= {_key(requests[:number]) for number in judged.resurfaced}
+                resurfaced |= {key_of(requests[:number]) for number in judged.resurfaced}
                 answer = replace(answer, state="missed") if judged.missed else answer
         except UserError:
-            yield Answer(path, (RequestLine(0),), "unreadable", "")
+            unreadable.append(_unreadable(path))
             continue
-        key = _key(requests)
-        if requests and (key not in best or _further(answer, best[key])):
-            best[key] = answer
-    for key, answer in best.items():
-        yield replace(answer, state="resurfaced") if key in resurfaced else answer
-
-
-def _key(requests: tuple[Request, ...]) -> Key:
-    """Requests are the same if they name the same samples."""
-    return tuple((request.ids, request.retired) for request in requests)
+        if requests:
+            key = key_of(requests)
+            best[key] = _joined(answer, best.get(key, answer))
+    readable = [
+        replace(answer, state="resurfaced") if key in resurfaced else answer
+        for key, answer in [*best.items(), *_papers(folder)]
+    ]
+    return [*unreadable, *readable]
 
 
 def _answer(path: Path) -> tuple[Answer, tuple[Request, ...]]:
@@ -140,13 +136,28 @@ def _answer(path: Path) -> tuple[Answer, tuple[Request, ...]]:
     count = len(last.ids) + len(last.retired) if last else 0
     lines = lines_of(run) or (RequestLine(count),)
     if not Run.is_complete(path):
-        return Answer(path, lines, "open", ""), requests
+        return Answer(path, lines, "open", _oldest_day(path)), requests
     state: State = "forgotten"
     if erased_of(path) is not None:
         state = "erased"
     if _is_certified(run):
         state = "certified"
     return Answer(path, lines, state, (run.info.begun or "")[:10]), requests
+
+
+def _unreadable(path: Path) -> Answer:
+    """A damaged run, with the requests that its settings still tell."""
+    try:
+        lines = lines_of(Run(path))
+    except UserError:
+        lines = ()
+    return Answer(path, lines or (RequestLine(0),), "unreadable", _oldest_day(path))
+
+
+def _oldest_day(path: Path) -> str:
+    """The day of the oldest file: when a run was begun that has not said so itself."""
+    oldest = min(each.lstat().st_mtime for each in path.iterdir())
+    return utc(oldest)[:10]
 
 
 def _is_certified(run: Run) -> bool:
@@ -163,11 +174,15 @@ def _is_certified(run: Run) -> bool:
     return record.predicate.erased is not None and digests.get(MODEL) == run.info.model_sha256
 
 
-def _further(one: Answer, other: Answer) -> bool:
-    return ORDER.index(one.state) > ORDER.index(other.state)
+def _joined(one: Answer, other: Answer) -> Answer:
+    """Of two runs for the same samples, the one that got further, with all that is on record."""
+    first, second = sorted((other, one), key=lambda each: ORDER.index(each.state), reverse=True)
+    lines = (*first.lines, *second.lines)
+    on_record = dict.fromkeys(line for line in lines if line.reference or line.received)
+    return replace(first, lines=tuple(on_record) or first.lines)
 
 
-def _papers(folder: Path) -> Iterator[Answer]:
+def _papers(folder: Path) -> Iterator[tuple[str, Answer]]:
     """Requests of runs that are gone, since a later request made them go: their papers stay."""
     for path in sorted(folder.rglob(ERASED)):
         if kind_of(path) != FILE or (path.parent / SPLIT).exists():
@@ -175,12 +190,12 @@ def _papers(folder: Path) -> Iterator[Answer]:
         try:
             done = erased_of(path.parent)
         except UserError:
-            yield Answer(path.parent, (RequestLine(0),), "unreadable", "")
+            yield "", _unreadable(path.parent)
             continue
         if done is not None and done.lines:
             certified = kind_of(path.parent / RECORD) == FILE
             state: State = "certified" if certified else "erased"
-            yield Answer(path.parent, done.lines, state, done.forgotten[:10])
+            yield done.key, Answer(path.parent, done.lines, state, done.forgotten[:10])
 
 
 def _entry(line: RequestLine, answer: Answer, folder: Path, today: date, days: int | None) -> Entry:

@@ -68,10 +68,12 @@ class Proof:
         """
         if not all(map(_DIGEST.fullmatch, (self.salt, *(step.digest for step in self.steps)))):
             return False
-        here = _leaf(self.id, self.salt)
+        digest = _leaf(self.id, self.salt)
         for step in self.steps:
-            here = _node(step.digest, here) if step.side == "left" else _node(here, step.digest)
-        return here == self.root
+            digest = (
+                _node(step.digest, digest) if step.side == "left" else _node(digest, step.digest)
+            )
+        return digest == self.root
 
 
 def commit(ids: Sequence[str], secret: str | None = None) -> Commitment:

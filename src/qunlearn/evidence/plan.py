@@ -25,7 +25,18 @@ from qunlearn.runs.data import data_config, place_of, split_of
 from qunlearn.runs.origin import origin_of
 from qunlearn.store.cache import default_cache_dir
 from qunlearn.store.files import read_object
-from qunlearn.store.layout import AUDIT, CHECKPOINT, CONFIG, INFO, KEY, PAGE, PAPERS, PARTS, RECORDS
+from qunlearn.store.layout import (
+    ALSO,
+    AUDIT,
+    CHECKPOINT,
+    CONFIG,
+    INFO,
+    KEY,
+    PAGE,
+    PAPERS,
+    PARTS,
+    RECORDS,
+)
 from qunlearn.store.lock import LOCK, check_unlocked
 from qunlearn.store.place import FILE, kind_of
 from qunlearn.store.run import Run
@@ -33,7 +44,7 @@ from qunlearn.store.typed import typed
 
 PLAN = ".erase-plan.json"
 DELETED = (INFO, *PARTS, CHECKPOINT, AUDIT, KEY, PAGE, "data.npz")
-"""The files that are deleted of a run; signed records stay, for the chain."""
+"""The files that are deleted of a run, with `ALSO`; signed records stay, for the chain."""
 
 Action = Literal["key", "rows", "file", "cache", "delete", "comparison", "pool", "rekey", "clean"]
 
@@ -129,16 +140,16 @@ def pending(path: Path, *, within: Path | None = None, data: Path | None = None)
 
 def _is_named(step: Step, home: Path, data: Path | None) -> bool:
     """Whether a step stays within what the user has named."""
-    here = Path(step.path)
+    path = Path(step.path)
     if step.action == "key":  # no path, but the name of a data set
         return True
-    if ".." in here.parts or here != here.parent.resolve() / here.name:
+    if ".." in path.parts or path != path.parent.resolve() / path.name:
         return False
     if step.action in ("rows", "file"):
-        return data is not None and here.is_relative_to(data)
+        return data is not None and path.is_relative_to(data)
     if step.action == "cache":
-        return here.parent == (default_cache_dir() / "images").resolve()
-    return here.is_relative_to(home)
+        return path.parent == (default_cache_dir() / "images").resolve()
+    return path.is_relative_to(home)
 
 
 def plan_erasing(path: Path, *, within: Path | None = None, data: Path | None = None) -> Plan:
@@ -177,7 +188,8 @@ def plan_erasing(path: Path, *, within: Path | None = None, data: Path | None = 
         raise UserError(f"The samples that {str(path)!r} has forgotten are erased already.")
     if split.keyed:
         steps.append(Step("key", split.dataset))
-    steps += _cache_steps(run, data)
+    users = [Run(each.path) for each in relatives if each.role in ("delete", "clean")]
+    steps += _cache_steps([run, *users], data)
     order: tuple[Action, ...] = ("delete", "comparison", "pool", "rekey", "clean")
     for action in order:
         folders = [each for each in relatives if each.role == action]
@@ -226,18 +238,25 @@ def _data_steps(data: Path, ids: frozenset[str], run: Run) -> list[Step]:
     return [Step("rows", str(data.resolve()))]
 
 
-def _cache_steps(run: Run, data: Path | None) -> list[Step]:
-    """The decoded images of the run's data, where they may be cached."""
-    config = place_of(run)
-    place = data or config.data_dir
-    if place is None and config.dataset not in sources:
-        place = Path(config.dataset)
-    if place is None:
-        return []
-    name = cached_as(safe_name(place.stem if place.suffix == ".npz" else place.name), place)
-    names = (name, cached_arrays(manifest.parse(run.split).dataset))
+def _cache_steps(runs: list[Run], data: Path | None) -> list[Step]:
+    """The decoded images of the data that the runs use, where they may be cached."""
+    places = [] if data is None else [data]
+    for config in map(place_of, runs):
+        if config.data_dir is not None:
+            places.append(config.data_dir)
+        elif config.dataset not in sources:
+            places.append(Path(config.dataset))
+    names = [
+        cached_as(safe_name(place.stem if place.suffix == ".npz" else place.name), place)
+        for place in places
+    ]
+    names += [cached_arrays(manifest.parse(run.split).dataset) for run in runs]
     images = (default_cache_dir() / "images").resolve()
-    return [Step("cache", str(images / each)) for each in names if [*images.glob(f"{each}[.-]*")]]
+    return [
+        Step("cache", str(images / name))
+        for name in dict.fromkeys(names)
+        if [*images.glob(f"{name}[.-]*")]
+    ]
 
 
 def _left(run: Run, data: Path | None, within: Path) -> list[Left]:
@@ -250,6 +269,8 @@ def _left(run: Run, data: Path | None, within: Path) -> list[Left]:
         embedded = config.data_dir is None and config.dataset in sources
         place = str(config.data_dir or config.dataset)
         left.append(Left("embedded" if embedded else "data", place))
+    if run.info.made_in == "Python":  # which may have named any folder with cache_dir=
+        left.append(Left("cache"))
     if config.metadata is not None:
         left.append(Left("metadata", str(config.metadata)))
     return left
@@ -270,6 +291,11 @@ def _asked_with(folders: list[Path]) -> list[Left]:
     return list(dict.fromkeys(left))
 
 
+def is_also(path: Path) -> bool:
+    """Whether a file is a proof for a requester, or an exported network."""
+    return kind_of(path) == FILE and ALSO.fullmatch(path.name) is not None
+
+
 def _foreign(folders: list[Path]) -> list[Left]:
     """Files that others put into folders which are to be deleted; they stay."""
     ours = {*DELETED, *PAPERS, RECORDS, "figures", LOCK}
@@ -277,5 +303,5 @@ def _foreign(folders: list[Path]) -> list[Left]:
         Left("foreign", str(entry))
         for path in folders
         for entry in sorted(path.iterdir())
-        if entry.name not in ours and not entry.name.startswith(".")
+        if entry.name not in ours and not (entry.name.startswith(".") or is_also(entry))
     ]

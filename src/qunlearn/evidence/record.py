@@ -33,7 +33,12 @@ LARGEST = 1 << 24
 
 @dataclass(frozen=True)
 class Signature:
-    """A signature in an envelope."""
+    """A signature in an envelope.
+
+    Attributes:
+        keyid: The fingerprint of the key.
+        sig: The signature, in base64.
+    """
 
     keyid: str
     sig: str
@@ -41,7 +46,13 @@ class Signature:
 
 @dataclass(frozen=True)
 class Envelope:
-    """A DSSE envelope as it stands in a file."""
+    """A DSSE envelope as it stands in a file.
+
+    Attributes:
+        payload: The statement, in base64.
+        payloadType: The media type of the statement.
+        signatures: One signature.
+    """
 
     payload: str
     payloadType: str

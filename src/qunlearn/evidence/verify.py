@@ -99,9 +99,11 @@ def _signature(record: Record, key: PublicKey) -> Check:
 
 
 def _signer(record: Record, public_key: Path | None) -> Check:
-    known = public_key is not None
-    name = str(public_key) if known else record.predicate.signer.key_id
-    return Check("signer", "proven" if known else "claimed", name, "named" if known else "unnamed")
+    trusted = public_key is not None
+    name = str(public_key) if trusted else record.predicate.signer.key_id
+    return Check(
+        "signer", "proven" if trusted else "claimed", name, "named" if trusted else "unnamed"
+    )
 
 
 def _validity(record: Record, key: PublicKey) -> list[Check]:
@@ -136,25 +138,27 @@ def _beside(record: Record, named: Sequence[str]) -> list[Check]:
 
 def _named(record: Record, path: Path) -> Check:
     digests = {subject.digest.sha256 for subject in record.statement.subject}
-    known = sha256(path) in digests
-    return Check("file", "proven" if known else "failed", str(path), "same" if known else "unknown")
+    same = sha256(path) in digests
+    return Check("file", "proven" if same else "failed", str(path), "same" if same else "unknown")
 
 
 def _chain(record: Record, key: PublicKey) -> list[Check]:
     """The records before: each is found by its digest, and signed."""
     run = record.path.absolute().parent
     home = run.parent.parent.parent if run.parent.name == RECORDS else run.parent
-    there = {sha256(path): path for path in records_below(home)}
+    paths = {sha256(path): path for path in records_below(home)}
     checks: list[Check] = []
-    here, seen = record, {record.sha256}
-    while (before := here.predicate.previous) is not None and len(seen) < LONGEST:
-        path = there.get(before.sha256)
+    seen = {record.sha256}
+    while (previous := record.predicate.previous) is not None and len(seen) < LONGEST:
+        path = paths.get(previous.sha256)
         if path is None:
-            at = PurePosixPath(before.place)
-            inside = not at.is_absolute() and ".." not in at.parts
-            replaced = inside and kind_of(home / at) is not None
+            place = PurePosixPath(previous.place)
+            inside = not place.is_absolute() and ".." not in place.parts
+            replaced = inside and kind_of(home / place) is not None
             state: State = "failed" if replaced else "claimed"
-            checks.append(Check("chain", state, before.place, "changed" if replaced else "absent"))
+            checks.append(
+                Check("chain", state, previous.place, "changed" if replaced else "absent")
+            )
             break
         name = path.relative_to(home).as_posix()
         try:
@@ -170,7 +174,7 @@ def _chain(record: Record, key: PublicKey) -> list[Check]:
         state = "proven" if same else "claimed"
         checks.append(Check("chain", state, name, "same key" if same else "another key"))
         seen.add(earlier.sha256)
-        here = earlier
+        record = earlier
     return checks
 
 

@@ -13,12 +13,12 @@ from qunlearn.evidence.statement import Erased, Outcome, Predicate, Subject, Tes
 from qunlearn.metrics import Scores
 from qunlearn.metrics.gap import wilson
 from qunlearn.metrics.membership import least_accuracy
-from qunlearn.parts import LOST
+from qunlearn.parts import LOST, part_name
 from qunlearn.report.audits import value_words
 from qunlearn.report.erasure import left_words
 from qunlearn.report.html import counted, render
 from qunlearn.report.judge import resurfaced, verdict_of
-from qunlearn.report.relearning import relearning_words
+from qunlearn.report.relearning import relearning_lead, relearning_words
 from qunlearn.report.target import target_words
 from qunlearn.report.verdict import HARM, PROOF
 from qunlearn.runs.metrics import RunMetrics, metrics_of
@@ -34,6 +34,11 @@ LIMITS = (
     "Forgetting by any method but Retrain is approximate, and carries no differential-privacy "
     "guarantee. Whether it satisfies a law is a legal question.",
     "All dates are those of the signer's clock; no third party has attested them.",
+)
+FEWEST = 10
+LEFT_OUT = (
+    f"Means over fewer than {FEWEST} samples are left out: whoever has the network could tell by "
+    "them which samples these are."
 )
 EXACT = "Trained anew without the samples; input normalisation may still include them."
 
@@ -54,22 +59,31 @@ def _measured(metrics: RunMetrics, method: str | None) -> list[Test]:
     if before is None:  # samples were only retired
         meaning = "The samples were not trained on; they are no longer measured on."
         return [Test("samples retired", "passed", unit="", meaning=meaning)]
-    verdict = verdict_of(metrics, method)
+    verdict, few = verdict_of(metrics, method), metrics.parts["forget"].samples < FEWEST
     outcome = LEVELS.get(verdict.level, "failed")
     tests = [Test("verdict", outcome, unit="", meaning=verdict.answer)]
     if (target := metrics.calibration) is not None:
         met: Outcome = "passed" if target.met else "failed"
-        tests.append(Test("target", met, target.reached, meaning=target_words(target)))
+        words = f"Target {'reached' if target.met else 'missed'}. {LEFT_OUT}"
+        words, reached = (words, None) if few else (target_words(target), target.reached)
+        tests.append(Test("target", met, reached, meaning=words))
     tests += _accuracies(metrics, before, outcome)
     if metrics.complete and metrics.MIA is not None:
         tests.append(_membership(metrics, outcome))
     if (probe := metrics.relearning) is not None:
         deep: Outcome = "passed" if probe.deep else "warned"
-        words = relearning_words(probe)
-        tests.append(Test("relearning", deep, probe.returned, unit="points", meaning=words))
+        words = f"{relearning_lead(probe)} {LEFT_OUT}" if few else relearning_words(probe)
+        returned = None if few else probe.returned
+        tests.append(Test("relearning", deep, returned, unit="points", meaning=words))
     if any(part.startswith("forget_") for part in metrics.parts):
         back = resurfaced(metrics, before)
-        words = " ".join(map(str, back)) or "No samples of earlier requests came back."
+        told = [
+            f"Came back: the samples {part_name(each.part)}. {LEFT_OUT}"
+            if metrics.parts[each.part].samples < FEWEST
+            else str(each)
+            for each in back
+        ]
+        words = " ".join(told) or "No samples of earlier requests came back."
         outcome = "failed" if back else "passed"
         tests.append(Test("earlier requests", outcome, unit="", meaning=words))
     return tests

@@ -19,17 +19,11 @@ def relearning_words(probe: Relearning) -> str:
     before, 69.6 % after. That is 7.1 points above what the change on unseen samples accounts for;
     up to 3.5 may be chance.
     """
-    lead = (
-        f"Deep: {probe.steps} steps of fine-tuning on retained samples do not bring forgotten "
-        "ones back."
-        if probe.deep
-        else f"Shallow: {probe.steps} steps of fine-tuning on retained samples bring forgotten "
-        "ones back."
-    )
     return (
-        f"{lead} Confidence in the true label on the forgotten samples: {probe.before:.1f} % "
-        f"before, {probe.after:.1f} % after; on unseen samples: {probe.unseen_before:.1f} % "
-        f"before, {probe.unseen_after:.1f} % after. {_excess_words(probe)}"
+        f"{relearning_lead(probe)} Confidence in the true label on the forgotten samples: "
+        f"{probe.before:.1f} % before, {probe.after:.1f} % after; on unseen samples: "
+        f"{probe.unseen_before:.1f} % before, {probe.unseen_after:.1f} % after. "
+        f"{_excess_words(probe)}"
     )
 
 
@@ -44,6 +38,13 @@ def _excess_words(probe: Relearning) -> str:
         f"That is {probe.returned:.1f} points above {expected}; up to {probe.allowed:.1f} may be "
         "chance."
     )
+
+
+def relearning_lead(probe: Relearning) -> str:
+    """The same without figures."""
+    kind, brings = ("Deep", "do not bring") if probe.deep else ("Shallow", "bring")
+    steps = f"{probe.steps} steps of fine-tuning on retained samples"
+    return f"{kind}: {steps} {brings} forgotten ones back."
 
 
 PARTLY = 0.2

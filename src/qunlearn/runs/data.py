@@ -196,7 +196,8 @@ def _load_for(
     if columns and config.metadata is not None:
         removed = recorded.forgotten | recorded.retired
         hidden = config.pseudonymise and key is not None
-        data = data.join(config.metadata, _Pseudonyms(removed, key) if hidden and key else removed)
+        names = _Pseudonyms(removed, key) if hidden and key else removed
+        data = data.join(config.metadata, names, recorded.unnamed)
     return known_as(data, config, key)
 
 
