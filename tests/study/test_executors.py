@@ -381,14 +381,14 @@ def test_a_cell_of_an_earlier_job_is_waited_for_and_not_submitted(cell_run, run_
 
 SBATCH = """#!/bin/sh
 count=$(( $(grep -o 'array=0-[0-9]*' "$1" | grep -o '[0-9]*$') + 1 )) 2> /dev/null || count=1
-if [ "$count" -gt 2 ] || [ $(( $(wc -l < jobs) + count )) -gt 3 ]; then
+if [ "$count" -gt ${LARGEST:-2} ] || [ $(( $(wc -l < jobs) + count )) -gt ${MOST:-3} ]; then
     echo "sbatch: error: Job violates accounting/QOS policy" >&2
     exit 1
 fi
 for each in $(seq "$count"); do echo job >> jobs; done
 echo "Submitted batch job 7$(wc -l < jobs)"
 """
-"""Accepts arrays of at most two jobs, and three jobs in all."""
+"""Accepts arrays of at most two jobs, and three jobs in all, unless variables say otherwise."""
 
 
 @pytest.fixture
@@ -422,6 +422,14 @@ def test_cells_that_slurm_refuses_for_a_limit_are_submitted_later(slurm_with_lim
     finished = [event for event in executor.events() if isinstance(event, Finished)]
     assert [event.cell.path.name for event in finished] == ["a", "b", "c"]
     assert (tmp_path / "jobs").read_text().count("job") == 2
+
+
+def test_all_jobs_of_an_array_may_run_at_a_time(slurm_with_limits, tmp_path, monkeypatch):
+    monkeypatch.setenv("LARGEST", "300")
+    monkeypatch.setenv("MOST", "300")
+    slurm_with_limits.submit([Noted(tmp_path / f"{number}", []) for number in range(300)])
+    (script,) = (tmp_path / "study" / "jobs").glob("*_submission.sh")
+    assert "--array=0-299%300" in script.read_text()
 
 
 def test_what_slurm_refuses_altogether_is_a_failure(slurm_with_limits, tmp_path, capfd):

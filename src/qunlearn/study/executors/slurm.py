@@ -184,6 +184,7 @@ class SlurmExecutor:
         wanted: dict[str, object] = {"timeout_min": TIME_LIMIT, "name": "qunlearn"}
         wanted["gpus_per_node"] = math.ceil(self.config.gpus_per_cell)
         if not local:
+            wanted["slurm_array_parallelism"] = ARRAY_SIZE  # else submitit lets 256 run at a time
             wanted["cpus_per_task"] = math.ceil(self.config.cpus_per_cell)
             if self.config.address:
                 wanted["slurm_partition"] = self.config.address
