@@ -86,7 +86,7 @@ def main() -> None:
     from qunlearn.study import workers as pools
 
     pools.at_a_time = lambda: chosen.workers  # sleeping takes no core
-    ray = on_ray.need_ray()
+    ray = on_ray.import_ray()
     with tempfile.TemporaryDirectory() as folder:
         tiny = {"dataset": "digits", "subset": 100, "model": "cnn", "epochs": 1, "threads": 1}
         original = train_run(TrainConfig.parse(tiny), Path(folder) / "original").path

@@ -1,6 +1,7 @@
 """Audits on networks whose answer is known: an original, Retrains, and one that only hides."""
 
 import copy
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -362,6 +363,38 @@ def test_unrelated_samples_are_flagged_at_the_stated_rate():
     for way in audit.ways:
         assert way.rate <= 0.1
         assert binomtest(way.flagged, audit.samples, 0.1, alternative="greater").pvalue > 0.01
+
+
+def test_neighbours_are_looked_for_block_by_block(monkeypatch):
+    """As one pair after the other gives, with few images in memory at a time."""
+    module = sys.modules[copies.__module__]
+    monkeypatch.setattr(module, "BLOCK", 32)
+    monkeypatch.setattr(module, "COMPARED", 3)
+    sizes = []
+
+    def hashed(images, view):
+        sizes.append(len(images))
+        return perceptual_hash(images, view)
+
+    monkeypatch.setattr(module, "perceptual_hash", hashed)
+    split = with_copies(KINDS)
+    near = module.by_hash(split)
+    assert max(sizes) == 32
+    hashes = [perceptual_hash(split.data.images, view) > 0 for view in module.VIEWS]
+
+    def differing(one, other):
+        pairs = [(view[one], hashes[0][other]) for view in hashes]
+        pairs += [(hashes[0][one], view[other]) for view in hashes]
+        return min(int((a != b).sum()) for a, b in pairs)
+
+    retain = split.retain.tolist()
+    for sample, distance, place in zip(
+        split.forget[:5], near.distances[:5], near.nearest[:5], strict=True
+    ):
+        slow = [differing(sample, other) for other in retain]
+        assert (min(slow), slow[place]) == (distance, distance)
+    for sample, distance in zip(retain[::100], near.different, strict=True):
+        assert min(differing(sample, other) for other in retain if other != sample) == distance
 
 
 def test_the_hash_is_that_of_a_slow_transform():

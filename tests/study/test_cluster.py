@@ -59,7 +59,7 @@ def digests(out):
 def cluster():
     from ray.cluster_utils import Cluster
 
-    on_ray.need_ray()
+    on_ray.import_ray()
     os.environ[NICENESS] = "0"  # 15 by default, which starves beside other tests
     cluster = Cluster(
         initialize_head=True,
@@ -101,15 +101,15 @@ def test_a_node_that_dies_midway_changes_nothing(run_folder, cluster, here, tmp_
     assert not [path for path in out.rglob("*") if path.name.startswith(".")]
 
 
-def blind(order, sent, board):
+def blind(task, sent, start_log):
     """The task of a node that sees none of the driver's files: each path has another name there."""
     away = Path("/nowhere")
-    needs = tuple(replace(need, path=away / need.field) for need in order.needs)
-    order = replace(order, beacon=away, needs=needs, working=away)
-    return real_carry_out(order, sent, board)
+    needs = tuple(replace(need, path=away / need.field) for need in task.needs)
+    task = replace(task, marker=away, needs=needs, working_folder=away)
+    return real_run_on_node(task, sent, start_log)
 
 
-real_carry_out = on_ray.carry_out
+real_run_on_node = on_ray.run_on_node
 
 
 def weights_of(run_folder):
@@ -124,7 +124,7 @@ def test_without_a_shared_folder_cells_and_data_travel(
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # no node can import a test
-    monkeypatch.setattr(on_ray, "carry_out", blind)
+    monkeypatch.setattr(on_ray, "run_on_node", blind)
     table = compare_run(on_cluster(run_folder, cluster), out)
     weights, expected = here
     assert digests(out) == weights

@@ -1,5 +1,7 @@
 """Executors without a cluster: what is asked wrongly, what travels, what is shown."""
 
+import json
+import os
 import shutil
 import socket
 import sys
@@ -17,15 +19,18 @@ from rich.console import Console
 
 from qunlearn.errors import Failure, UserError
 from qunlearn.runs.request import ForgetConfig
+from qunlearn.store.files import write_json
 from qunlearn.store.lock import locked
 from qunlearn.store.parcel import pack_run, unpack, unpack_run
 from qunlearn.store.run import Run
+from qunlearn.store.typed import untyped
 from qunlearn.study.cells import Cell, failure_of
 from qunlearn.study.executors import local, needs, node, ray_cluster, slurm
-from qunlearn.study.executors.base import HERE, Finished, Lost, Started
+from qunlearn.study.executors import ray as on_ray
+from qunlearn.study.executors.base import THIS_MACHINE, Finished, Lost, Started
 from qunlearn.study.executors.config import ExecutorConfig
-from qunlearn.study.executors.needs import needs_of, packed, place_on_record
-from qunlearn.study.executors.node import Order, answer, make_in_place, node_versions
+from qunlearn.study.executors.needs import needs_of, pack, recorded_data
+from qunlearn.study.executors.node import CellTask, make_in_place, node_versions, run_task
 from qunlearn.study.executors.open import opened_executor
 from qunlearn.study.progress import Counts
 
@@ -83,7 +88,7 @@ def test_where_nobody_listens_there_is_no_cluster(tmp_path):
 
 
 def test_a_cluster_that_does_not_answer_is_waited_for_no_longer_than_is_said(monkeypatch):
-    monkeypatch.setattr(ray_cluster, "CONNECT", 0.2)
+    monkeypatch.setattr(ray_cluster, "CONNECT_TIMEOUT", 0.2)
     ended = threading.Event()
     silent = SimpleNamespace(init=lambda **how: ended.wait(30))
     started = time.monotonic()
@@ -124,33 +129,36 @@ def test_a_cells_threads_on_a_cluster_are_its_processors(run_folder):
     assert config(run_folder, executor="ray", threads=2, cpus_per_cell=4).origin()["threads"] == 2
 
 
-def order(cell, **other):
+def task_of(cell, **other):
     config = cell.config
-    about = {"needs": needs_of(config), "data": place_on_record(config), "study": "test"}
-    return Order(cell, (), node_versions(), **{**about, **other})
+    about = {"needs": needs_of(config), "data": recorded_data(config), "study": "test"}
+    return CellTask(cell, (), node_versions(), **{**about, **other})
 
 
 def away(cell, tmp_path):
-    """An order to a node on which nothing of the driver's is at its place."""
+    """A task for a node on which nothing of the driver's is at its place."""
     nowhere = tmp_path / "nowhere"
     moved = tuple(replace(need, path=nowhere / need.field) for need in needs_of(cell.config))
-    return order(cell, needs=moved, beacon=nowhere)
+    return task_of(cell, needs=moved, marker=nowhere)
 
 
 def test_a_cell_made_from_what_was_sent_is_the_cell_made_here(run_folder, cell_run, tmp_path):
     here = cell(run_folder, tmp_path)
     asked = away(here, tmp_path)
-    first = answer(asked, lambda need: None)
-    assert first.kind == "lacks"
-    assert [need.field for need in first.lacks] == ["run", "data_path"]
-    parcels = {need.folder: packed(need, here.config) for need in needs_of(here.config)}
-    fetched = []
+    parcels, fetched = {}, []
 
     def fetch(need):
-        fetched.append(need.field)
-        return parcels[need.folder]
+        if need.folder in parcels:
+            fetched.append(need.field)
+        return parcels.get(need.folder)
 
-    result = answer(asked, fetch)
+    for missing in ("run", "data_path"):  # with the run, the node can tell whether it has the data
+        (need,) = run_task(asked, fetch).missing
+        assert need.field == missing
+        on_driver = {each.field: each for each in needs_of(here.config)}
+        parcels[need.folder] = pack(on_driver[missing], here.config)
+
+    result = run_task(asked, fetch)
     assert (result.kind, fetched) == ("done", ["run", "data_path"])
     assert not here.path.exists()
     unpack_run(here.path, result.files)
@@ -158,10 +166,10 @@ def test_a_cell_made_from_what_was_sent_is_the_cell_made_here(run_folder, cell_r
     assert made.info.model_sha256 == expected.info.model_sha256
     assert made.metrics == expected.metrics
     assert made.config == expected.config  # with the driver's paths, not the node's
-    assert answer(replace(asked, cell=cell(run_folder, tmp_path / "b")), fetch).kind == "done"
+    assert run_task(replace(asked, cell=cell(run_folder, tmp_path / "b")), fetch).kind == "done"
     assert fetched == ["run", "data_path"]  # once for each node
-    node.forget_study("test")
-    assert answer(asked, lambda need: None).kind == "lacks"
+    node.delete_sent("test")
+    assert run_task(asked, lambda need: None).kind == "missing"
 
 
 def test_a_node_finds_its_own_copy_of_the_data(run_folder, tmp_path, monkeypatch):
@@ -170,7 +178,7 @@ def test_a_node_finds_its_own_copy_of_the_data(run_folder, tmp_path, monkeypatch
     lost = replace(data, path=tmp_path / "nowhere")
     with pytest.raises(LookupError):
         needs.find(lost, run_folder, tmp_path)
-    unpack(tmp_path / "mounted", packed(data, here.config))
+    unpack(tmp_path / "mounted", pack(data, here.config))
     monkeypatch.setenv(needs.NODE_DATA, str(tmp_path / "mounted" / "data.npz"))
     assert needs.find(lost, run_folder, tmp_path) == tmp_path / "mounted" / "data.npz"
     other = replace(lost, digest="0" * 64)  # another run's samples
@@ -178,10 +186,26 @@ def test_a_node_finds_its_own_copy_of_the_data(run_folder, tmp_path, monkeypatch
         needs.find(other, run_folder, tmp_path)
 
 
+def test_data_that_a_node_has_are_not_asked_for(run_folder, tmp_path):
+    """They may be too large to be sent, where the run or the list of ids have to be."""
+    ids = tmp_path / "ids.txt"
+    ids.write_text(next(iter(json.loads(Run.open(run_folder).split)["parts"]["train"])))
+    asked = {"run": run_folder, "ids": ids, "method": "ft"}
+    here = Cell("ft", 0, ForgetConfig.parse(asked), tmp_path / "cell", "")
+    run, listed, data = needs_of(here.config)
+    for gone in ((run, listed), (listed,), (run,)):
+        elsewhere = tuple(
+            replace(need, path=tmp_path / "nowhere") if need in gone else need
+            for need in (run, listed, data)
+        )
+        result = run_task(task_of(here, needs=elsewhere, marker=tmp_path), lambda need: None)
+        assert [need.field for need in result.missing] == [gone[0].field]
+
+
 def test_a_node_that_sees_the_folder_makes_the_cell_there(run_folder, cell_run, tmp_path):
     here = cell(run_folder, tmp_path)
-    (tmp_path / "beacon").touch()
-    result = answer(order(here, beacon=tmp_path / "beacon"), lambda need: None)
+    (tmp_path / "marker").touch()
+    result = run_task(task_of(here, marker=tmp_path / "marker"), lambda need: None)
     assert (result.kind, result.files) == ("done", None)
     expected = Run.open(cell_run).info.model_sha256
     assert Run.open(here.path).info.model_sha256 == expected
@@ -189,7 +213,7 @@ def test_a_node_that_sees_the_folder_makes_the_cell_there(run_folder, cell_run, 
 
 def test_other_software_is_refused_by_the_node_itself(run_folder, tmp_path):
     newer = {**node_versions(), "qunlearn": "99.0"}
-    result = answer(Order(cell(run_folder, tmp_path), (), newer), lambda need: None)
+    result = run_task(CellTask(cell(run_folder, tmp_path), (), newer), lambda need: None)
     assert result.kind == "refused"
     assert "this machine has qunlearn 99.0" in result.message
     assert not (tmp_path / "cell").exists()
@@ -263,7 +287,7 @@ def test_a_failure_names_the_node(run_folder, tmp_path):
     here = cell(run_folder, tmp_path)
     there = failure_of(Finished(here, "node-3", Failure("The data is not there.")))
     assert str(there) == "seed 0 on node-3: The data is not there."
-    assert str(failure_of(Finished(here, HERE, Failure("nan")))) == "seed 0: nan"
+    assert str(failure_of(Finished(here, THIS_MACHINE, Failure("nan")))) == "seed 0: nan"
     assert failure_of(Finished(here, "node-3")) is None
 
 
@@ -353,3 +377,123 @@ def test_a_cell_of_an_earlier_job_is_waited_for_and_not_submitted(cell_run, run_
     (event,) = executor.events()
     assert (event.cell, event.failure) == (here, None)
     executor.close(interrupted=False)
+
+
+SBATCH = """#!/bin/sh
+count=$(( $(grep -o 'array=0-[0-9]*' "$1" | grep -o '[0-9]*$') + 1 )) 2> /dev/null || count=1
+if [ "$count" -gt ${LARGEST:-2} ] || [ $(( $(wc -l < jobs) + count )) -gt ${MOST:-3} ]; then
+    echo "sbatch: error: Job violates accounting/QOS policy" >&2
+    exit 1
+fi
+for each in $(seq "$count"); do echo job >> jobs; done
+echo "Submitted batch job 7$(wc -l < jobs)"
+"""
+"""Accepts arrays of at most two jobs, and three jobs in all, unless variables say otherwise."""
+
+
+@pytest.fixture
+def slurm_with_limits(tmp_path, monkeypatch):
+    """The commands of a SLURM that accepts a few jobs and starts none."""
+    pytest.importorskip("submitit")
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name, text in (("sbatch", SBATCH), ("srun", ""), ("sacct", ""), ("scancel", "")):
+        (commands / name).write_text(text or "#!/bin/sh\n")
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(commands), prepend=os.pathsep)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs").touch()
+    monkeypatch.setattr(slurm, "POLL", 0.01)
+    config = ExecutorConfig(executor="slurm", address="gpu")
+    executor = slurm.on_slurm(config, tmp_path / "study")
+    yield executor
+    executor.close(interrupted=False)
+
+
+def test_cells_that_slurm_refuses_for_a_limit_are_submitted_later(slurm_with_limits, tmp_path):
+    executor = slurm_with_limits
+    made = []
+    executor.submit([Noted(tmp_path / name, made) for name in "abcde"])
+    assert (tmp_path / "jobs").read_text().count("job") == 3
+    (tmp_path / "jobs").write_text("")  # they have ended
+    done = untyped(slurm.JobState("node-3", "done"))
+    for report in [executor._report(cell) for cell, _ in executor._jobs.values()]:
+        write_json(report, done)
+    finished = [event for event in executor.events() if isinstance(event, Finished)]
+    assert [event.cell.path.name for event in finished] == ["a", "b", "c"]
+    assert (tmp_path / "jobs").read_text().count("job") == 2
+
+
+def test_all_jobs_of_an_array_may_run_at_a_time(slurm_with_limits, tmp_path, monkeypatch):
+    monkeypatch.setenv("LARGEST", "300")
+    monkeypatch.setenv("MOST", "300")
+    slurm_with_limits.submit([Noted(tmp_path / f"{number}", []) for number in range(300)])
+    (script,) = (tmp_path / "study" / "jobs").glob("*_submission.sh")
+    assert "--array=0-299%300" in script.read_text()
+
+
+def test_what_slurm_refuses_altogether_is_a_failure(slurm_with_limits, tmp_path, capfd):
+    (tmp_path / "jobs").write_text("job\n" * 3)
+    with pytest.raises(Failure, match=r"'gpu': sbatch: error: Job violates .* Check --address"):
+        slurm_with_limits.submit([Noted(tmp_path / name, []) for name in "ab"])
+    assert capfd.readouterr().err == ""  # said once
+
+
+class FakeRay:
+    """A cluster whose tasks never end."""
+
+    def __init__(self):
+        self.exceptions = SimpleNamespace(RayError=RuntimeError, RayTaskError=KeyError)
+        self.alive, self.submitted = True, []
+
+    def remote(self, **options):
+        actor = SimpleNamespace(take=SimpleNamespace(remote=lambda: None))
+        submits = {on_ray.run_on_node: self._submit, on_ray.StartLog: lambda: actor}
+        return lambda work: SimpleNamespace(remote=submits[work])
+
+    def _submit(self, task, *others):
+        self.submitted.append(task.cell.path.name)
+        return len(self.submitted)
+
+    def nodes(self):
+        return [{"NodeID": "1", "Alive": self.alive, "Resources": {"CPU": 1}}]
+
+    def wait(self, refs, **how):
+        return [], refs
+
+    def get(self, ref, timeout):
+        return []
+
+    def shutdown(self):
+        pass
+
+
+@pytest.fixture
+def fake_ray(run_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(on_ray, "POLL", 0.01)
+    monkeypatch.setattr(on_ray, "RECOUNT", 0.0)
+    executor = on_ray.RayExecutor(
+        FakeRay(), ExecutorConfig(executor="ray"), tmp_path / "study", {"1": 1}
+    )
+    yield executor
+    executor.close(interrupted=True)
+
+
+def test_a_cell_that_another_machine_makes_is_not_submitted(fake_ray, run_folder, tmp_path):
+    cells = [cell(run_folder, tmp_path / name) for name in "ab"]
+    cells = [replace(each, path=tmp_path / name) for each, name in zip(cells, "ab", strict=True)]
+    (tmp_path / "a").mkdir()
+    with locked(tmp_path / "a"):
+        fake_ray.submit(cells)
+        list(fake_ray.events())
+        assert fake_ray.ray.submitted == ["b"]
+    list(fake_ray.events())
+    assert fake_ray.ray.submitted == ["b", "a"]
+
+
+def test_a_cluster_that_has_lost_all_nodes_is_waited_for_a_while(fake_ray, monkeypatch):
+    fake_ray.ray.alive = False
+    assert list(fake_ray.events()) == []  # one may come back
+    monkeypatch.setattr(on_ray, "SLOTLESS", 0.0)
+    with pytest.raises(Failure, match="no node of the Ray cluster has had room for a cell"):
+        list(fake_ray.events())

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from conftest import SMALL
 
-from qunlearn.errors import UserError
+import qunlearn as qu
+from qunlearn.errors import Failure, UserError
 from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import train_run
@@ -25,6 +27,7 @@ from qunlearn.store.weights import read_tensors
 from qunlearn.study.config import CompareConfig
 from qunlearn.training import devices
 from qunlearn.training.config import ComputeConfig
+from qunlearn.training.group import Group
 from qunlearn.training.launcher import Launcher, launched_by
 
 SECONDS = 240
@@ -227,3 +230,18 @@ def test_nodes_need_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     assert devices.on_nodes(ComputeConfig(nodes=1)).processes == 1
     with pytest.raises(UserError, match=r"nodes = 2 needs .*torchrun --nnodes 2"):
         devices.on_nodes(ComputeConfig(nodes=2))
+
+
+def test_a_process_that_dies_between_two_tasks_is_a_failure_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined = Group(launched_by(TORCHRUN | {"RANK": "0", "LOCAL_RANK": "0"}), dist.HashStore())
+
+    def unreachable(self: Group, message: object) -> None:
+        raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
+
+    monkeypatch.setattr(Group, "_send", unreachable)
+    with pytest.raises(Failure, match="One of the 4 processes has ended"):
+        joined.place(qu.Data((torch.zeros(4, 8, 8), torch.arange(4)), name="toy"))
+    with pytest.raises(Failure, match="it failed before"):
+        joined.lead(ComputeConfig(), print, lambda: None)

@@ -7,7 +7,9 @@ retained samples among each other: that sets the threshold, at a stated rate of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -22,6 +24,7 @@ from qunlearn.audit.registry import Audit, Work, audits
 from qunlearn.audit.row import LEVEL, AuditRow, Figure, Verdict
 from qunlearn.data import Split
 from qunlearn.data.draw import spread
+from qunlearn.data.samples import BLOCK
 from qunlearn.metrics.bootstrap import Interval
 from qunlearn.quant.convert import edge_layers
 from qunlearn.training.inference import predict
@@ -193,26 +196,54 @@ class Nearest:
 
 def by_hash(split: Split) -> Nearest:
     """Nearest by perceptual hash: either of the two may be mirrored or cropped."""
-    places = torch.linspace(0, len(split.retain) - 1, min(COMPARED, len(split.retain))).long()
-    retain, forget = (
-        [perceptual_hash(split.data.images[index], view) for view in VIEWS]
-        for index in (split.retain, split.forget)
-    )
-    distances, nearest = _nearest_hash(forget, retain)
-    different, _ = _nearest_hash([each[places] for each in retain], retain, places)
-    return Nearest(distances, nearest, different, bits=True)
+
+    def hashes(index: Tensor) -> Tensor:
+        return torch.stack([perceptual_hash(split.data.images[index], view) for view in VIEWS], 1)
+
+    return nearest(split, hashes, _differing_bits, bits=True)
 
 
-def _nearest_hash(
-    queries: list[Tensor], others: list[Tensor], same: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    best = torch.full((len(queries[0]), len(others[0])), float(KEPT * KEPT))
-    for first, second in [(q, others[0]) for q in queries] + [(queries[0], o) for o in others[1:]]:
-        torch.minimum(best, (KEPT * KEPT - first @ second.T) / 2, out=best)
-    if same is not None:
-        best[torch.arange(len(same)), same] = torch.inf
-    lowest = best.min(1)
-    return lowest.values, lowest.indices
+def by_features(split: Split, model: nn.Module) -> Nearest:
+    """Nearest by the cosine of the features: what goes into the network's last layer."""
+    describe = partial(features, model, split)
+    return nearest(split, describe, lambda one, other: 1 - one @ other.T, bits=False)
+
+
+def nearest(
+    split: Split,
+    describe: Callable[[Tensor], Tensor],
+    distance: Callable[[Tensor, Tensor], Tensor],
+    bits: bool,
+) -> Nearest:
+    """Compare by a description of each sample.
+
+    The retained samples pass block by block: neither their images nor their descriptions have to
+    fit into memory.
+    """
+    queries = torch.cat([split.forget, spread(split.retain, COMPARED)])
+    described = torch.cat([describe(block) for block in torch.split(queries, BLOCK)])
+    lowest = torch.full((len(queries),), torch.inf, dtype=torch.float64)
+    place = torch.zeros(len(queries), dtype=torch.int64)
+    for number, block in enumerate(torch.split(split.retain, BLOCK)):
+        distances = distance(described, describe(block))
+        distances[queries[:, None] == block] = torch.inf  # the same sample
+        least = distances.min(1)
+        closer = least.values < lowest
+        lowest[closer] = least.values[closer].double()
+        place[closer] = number * BLOCK + least.indices[closer]
+    count = len(split.forget)
+    return Nearest(lowest[:count], place[:count], lowest[count:], bits)
+
+
+def _differing_bits(one: Tensor, other: Tensor) -> Tensor:
+    """Bits that differ between two samples, at least: only one of them is mirrored or cropped."""
+    best = torch.full((len(one), len(other)), torch.inf)
+    pairs = [(view, 0) for view in range(len(VIEWS))]
+    pairs += [(0, view) for view in range(1, len(VIEWS))]
+    for first, second in pairs:
+        bits = (KEPT * KEPT - one[:, first] @ other[:, second].T) / 2
+        torch.minimum(best, bits, out=best)
+    return best
 
 
 View = tuple[float, float, float, bool]
@@ -264,16 +295,6 @@ def _frequencies(length: int, start: float, share: float, mirrored: bool) -> Ten
     transform = torch.from_numpy(np.asarray(dct(np.eye(SIDE), axis=0, norm="ortho"))).float()
     scaled = scaled.flip(0) if mirrored else scaled
     return transform[:KEPT] @ scaled
-
-
-def by_features(split: Split, model: nn.Module) -> Nearest:
-    """Nearest by the cosine of the features: what goes into the network's last layer."""
-    retain, forget = (features(model, split, index) for index in (split.retain, split.forget))
-    places = spread(torch.arange(len(retain)), COMPARED)
-    likeness = (forget @ retain.T).max(1)
-    among = retain[places] @ retain.T
-    among[torch.arange(len(places)), places] = -torch.inf
-    return Nearest(1 - likeness.values, likeness.indices, 1 - among.max(1).values, bits=False)
 
 
 def features(model: nn.Module, split: Split, index: Tensor) -> Tensor:

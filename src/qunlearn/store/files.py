@@ -101,7 +101,7 @@ def _temporary(folder: int, mode: int) -> tuple[str, int]:
 
 
 @contextmanager
-def beacon(folder: Path) -> Iterator[Path]:
+def marker_file(folder: Path) -> Iterator[Path]:
     """A file of a random name within the block: who sees it, has this folder."""
     with writing(folder), opened(folder, make=True) as place:
         name, handle = _temporary(place, 0o600)

@@ -23,7 +23,7 @@ from qunlearn.store.place import check_reached
 from qunlearn.store.run import Run
 from qunlearn.store.start import AnotherRun
 from qunlearn.study.config import CELLS, TRIALS, CompareConfig, Settings, folder_name, variant
-from qunlearn.study.executors.base import HERE, Executor, Finished
+from qunlearn.study.executors.base import THIS_MACHINE, Executor, Finished
 from qunlearn.study.progress import StudyProgress
 from qunlearn.study.table import CellResult
 
@@ -179,7 +179,7 @@ def make_cells(
     cells: Sequence[Cell], executor: Executor, title: str, total: int
 ) -> Iterator[tuple[Path, Failure | None]]:
     """Hand cells to the executor; each one's folder and failure, as it finishes."""
-    with StudyProgress(title, total, total - len(cells), executor.apart) as progress:
+    with StudyProgress(title, total, total - len(cells), executor.out_of_process) as progress:
         executor.submit(cells)
         waiting = {cell.path for cell in cells}
         while waiting:
@@ -193,7 +193,7 @@ def make_cells(
 
 def failure_of(event: Finished) -> Failure | None:
     """Why a cell failed, with its seed and the node."""
-    where = "" if event.where == HERE else f" on {event.where}"
+    where = "" if event.where == THIS_MACHINE else f" on {event.where}"
     return Failure(f"seed {event.cell.seed}{where}: {event.failure}") if event.failure else None
 
 

@@ -103,8 +103,8 @@ class CompareConfig(OriginConfig, RequestConfig, ExecutorConfig, ComputeConfig):
         shared = {*OriginConfig.model_fields, *RequestConfig.model_fields}
         shared |= set(ComputeConfig.model_fields)
         values = {name: getattr(self, name) for name in shared if name in self.model_fields_set}
-        if self.away and self.threads is None:
-            values["threads"] = self.cluster_threads
+        if self.on_cluster and self.threads is None:
+            values["threads"] = self.threads_on_cluster
         elif self.workers > 1 and self.threads is None:
             values["threads"] = max(1, (os.cpu_count() or 1) // self.workers)
         return values

@@ -103,16 +103,16 @@ class StudyProgress:
     Where cells are made in this process, their own bars are shown below one of the study's.
     """
 
-    def __init__(self, title: str, total: int, done: int, apart: bool):
+    def __init__(self, title: str, total: int, done: int, out_of_process: bool):
         self.counts = Counts(title, total, done)
         shown = done < total
-        self._bar = None if apart else Progress(title, total, shown)
+        self._bar = None if out_of_process else Progress(title, total, shown)
         if self._bar is not None:
             self._bar.advance(done)
         console = terminal()
         self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._table = apart and shown and console.is_terminal
-        self._lines = apart and shown and not console.is_terminal
+        self._table = out_of_process and shown and console.is_terminal
+        self._lines = out_of_process and shown and not console.is_terminal
         self._printed = time.monotonic()
 
     def __enter__(self) -> StudyProgress:

@@ -168,7 +168,7 @@ def run_searches(
     begun = {search.name: search.next() for search in searches}
     asking = {cell.path: search for search in searches if (cell := begun[search.name])}
     done = sum(len(search.runs) for search in searches)
-    with StudyProgress("tuning", total, done, executor.apart) as progress:
+    with StudyProgress("tuning", total, done, executor.out_of_process) as progress:
         executor.submit([cell for cell in begun.values() if cell])
         while asking:
             for event in executor.events():

@@ -25,7 +25,7 @@ from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.quant import why_not
 from qunlearn.training import precision
 from qunlearn.training.config import ComputeConfig
-from qunlearn.training.group import SILENCE, group, is_disconnection
+from qunlearn.training.group import COLLECTIVE_TIMEOUT, group, is_disconnection
 from qunlearn.training.launcher import Launched, launcher
 
 C = TypeVar("C", bound=ComputeConfig)
@@ -52,7 +52,7 @@ class Processes(DDPStrategy):
     """Path of the rendezvous file; empty under an external launcher, which has its own address."""
 
     def __init__(self) -> None:
-        super().__init__(start_method="spawn", timeout=SILENCE)
+        super().__init__(start_method="spawn", timeout=COLLECTIVE_TIMEOUT)
 
     def _configure_launcher(self) -> None:
         if self.started_here:
@@ -145,9 +145,9 @@ def follow_task(config: ComputeConfig, work: Callable[[Fabric], Any]) -> None:
 
 def on_nodes(config: C) -> C:
     """The settings with as many processes and nodes as the launcher started."""
-    placed = launcher()
+    process = launcher()
     joined = group()
-    if placed is None or (joined is None and placed.name != "torchrun"):
+    if process is None or (joined is None and process.name != "torchrun"):
         if (config.nodes or 1) > 1:
             raise UserError(
                 f"nodes = {config.nodes} needs processes that know where to meet; start the "
@@ -155,22 +155,22 @@ def on_nodes(config: C) -> C:
                 "--rdzv-endpoint HOST:PORT -m qunlearn ...`, or with srun."
             )
         return config
-    for name, started in (("devices", placed.per_node), ("nodes", placed.nodes)):
+    for name, started in (("devices", process.per_node), ("nodes", process.nodes)):
         value = getattr(config, name)
         if name in config.model_fields_set and value not in (None, started):
             raise UserError(
-                f"{name} = {value}, and {placed.name} has started {placed.world} processes, "
-                f"{placed.per_node} on each of {placed.nodes} nodes; leave --{name} out."
+                f"{name} = {value}, and {process.name} has started {process.world} processes, "
+                f"{process.per_node} on each of {process.nodes} nodes; leave --{name} out."
             )
-    if placed.world == 1:
+    if process.world == 1:
         return config
     if getattr(config, "workers", 1) > 1:
         raise UserError(
-            f"workers = {getattr(config, 'workers', 1)}, and the {placed.world} processes of "
-            f"{placed.name} work on one cell together; leave --workers out."
+            f"workers = {getattr(config, 'workers', 1)}, and the {process.world} processes of "
+            f"{process.name} work on one cell together; leave --workers out."
         )
-    nodes = placed.nodes if placed.nodes > 1 else None
-    return config.model_copy(update={"devices": placed.per_node, "nodes": nodes})
+    nodes = process.nodes if process.nodes > 1 else None
+    return config.model_copy(update={"devices": process.per_node, "nodes": nodes})
 
 
 def use_threads(threads: int | None) -> None:

@@ -34,13 +34,13 @@ from qunlearn.training.checkpoint import digest
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.launcher import Launcher, launcher
 
-MEET = 300.0
+RENDEZVOUS_TIMEOUT = 300.0
 """Seconds that processes wait for each other at the start."""
 
-PATIENCE = 30.0
+FAILURE_TIMEOUT = 30.0
 """Seconds that a process which failed waits for the others to fail as well, before it gives up."""
 
-SILENCE = timedelta(days=7)
+COLLECTIVE_TIMEOUT = timedelta(days=7)
 """Limit of one collective operation: the others wait while rank 0 plans and evaluates."""
 
 Work = Callable[[Any], Any]
@@ -71,27 +71,35 @@ class Group:
     store: c10d.Store
     tasks: int = 0
     broken: bool = False
-    placed: dict[str, Tensor] = field(default_factory=dict)
+    images: dict[str, Tensor] = field(default_factory=dict)
 
-    def lead(self, config: ComputeConfig, work: Work, here: Callable[[], Any]) -> Any:
-        """Have every process do the work; `here` does it in this one."""
+    def lead(self, config: ComputeConfig, work: Work, run: Callable[[], Any]) -> Any:
+        """Have every process do the work; `run` does it in this one."""
         if self.broken:
             raise self._lost("it failed before")
         self.tasks += 1
         try:
-            self._send(Task(config, _pickled(work, self.placed)))
-            result = here()
-        except (UserError, Failure) as error:
-            self._report("")
-            self._await_others(str(error))
+            with self._disconnection_as_failure():
+                self._send(Task(config, _pickled(work, self.images)))
+                result = run()
+        except (UserError, Failure):
+            if not self.broken:
+                self._report("")
+                self._await_others()
             raise
+        self._report("")
+        return result
+
+    @contextmanager
+    def _disconnection_as_failure(self) -> Iterator[None]:
+        """A connection that breaks in the block is a `Failure` with what the other one reported."""
+        try:
+            yield
         except RuntimeError as error:
-            if not is_disconnection(error):
+            if isinstance(error, Failure) or not is_disconnection(error):
                 raise
             self.broken = True
             raise self._lost(str(error).splitlines()[0]) from None
-        self._report("")
-        return result
 
     def place(self, data: ImageData) -> None:
         """Bring the images to every process: those of a file are looked for on each node.
@@ -100,13 +108,14 @@ class Group:
         """
         file = file_of(data.images)
         key = digest({"images": data.images}) if file is None else file.digest
-        if key not in self.placed:
-            self._send(Images(key, data.images if file is None else file))
-            missing = [reason for reason in self._gather("") if reason]
+        if key not in self.images:
+            with self._disconnection_as_failure():
+                self._send(Images(key, data.images if file is None else file))
+                missing = [reason for reason in self._gather("") if reason]
             if missing:
                 raise UserError(missing[0])
-            self.placed.clear()
-        self.placed[key] = data.images
+            self.images.clear()
+        self.images[key] = data.images
 
     def follow(self, run: Callable[[ComputeConfig, Work], None]) -> None:
         """Do what rank 0 sends, until it says that all is done."""
@@ -115,11 +124,11 @@ class Group:
             if message is None:
                 return
             if isinstance(message, Images):
-                self._keep(message)
+                self._receive_images(message)
             elif isinstance(message, Task):
                 self.tasks += 1
                 try:
-                    run(message.config, _unpickled(message.work, self.placed))
+                    run(message.config, _unpickled(message.work, self.images))
                     self._report("")
                 except Exception as error:
                     # Rank 0 either fails likewise, or waits for this process in vain.
@@ -140,22 +149,23 @@ class Group:
         everywhere = self._gather((host, platform.machine(), versions()))
         if self.launcher.rank:
             return
-        _, processor, ours = everywhere[0]
-        for other, its_processor, theirs in everywhere[1:]:
-            for name, version in {**theirs, "processor": its_processor}.items():
-                expected = {**ours, "processor": processor}[name]
+        leader, *others = [(name, {**has, "processor": kind}) for name, kind, has in everywhere]
+        for other, has in others:
+            for name, version in has.items():
+                expected = leader[1][name]
                 if version != expected:
                     raise UserError(
                         f"{host} has {name} {expected} and {other} has {version}; results would "
                         "depend on the node: install the same version on both."
                     )
 
-    def _keep(self, images: Images) -> None:
-        reason, content = "", images.content
+    def _receive_images(self, message: Images) -> None:
+        """Open or take the images that rank 0 names; say if they are not on this node."""
+        reason, content = "", message.content
         try:
-            self.placed.clear()
-            opened = content.open() if isinstance(content, MappedFile) else content
-            self.placed[images.key] = opened
+            self.images.clear()
+            tensor = content.open() if isinstance(content, MappedFile) else content
+            self.images[message.key] = tensor
         except UserError as error:
             reason = f"On {socket.gethostname()}: {error}"
         self._gather(reason)
@@ -168,9 +178,9 @@ class Group:
         dist.broadcast_object_list(received, src=0, device=torch.device("cpu"))
         return received[0]
 
-    def _gather(self, mine: Any) -> list[Any]:
+    def _gather(self, value: Any) -> list[Any]:
         gathered: list[Any] = [None] * self.launcher.world
-        dist.all_gather_object(gathered, mine)
+        dist.all_gather_object(gathered, value)
         return gathered
 
     def _report(self, reason: str) -> None:
@@ -186,9 +196,9 @@ class Group:
     def _key(self, rank: int) -> str:
         return f"task/{self.tasks}/{rank}"
 
-    def _await_others(self, reason: str) -> None:
+    def _await_others(self) -> None:
         """After a failure here: the group is broken unless the others failed, or ended, as well."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + FAILURE_TIMEOUT
         others = range(1, self.launcher.world)
         while any(self._reported(rank) is None for rank in others):
             if time.monotonic() > until:
@@ -197,7 +207,7 @@ class Group:
             time.sleep(0.05)
 
     def _await_leader(self, error: Exception) -> None:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + FAILURE_TIMEOUT
         while self._reported(0) is None:
             if time.monotonic() > until:
                 raise error
@@ -237,17 +247,17 @@ def together(run: Callable[[ComputeConfig, Work], None]) -> Iterator[bool]:
     """
     global _group
     with _quiet_unless_first():
-        placed = launcher()
-        if placed is None or placed.world == 1:
+        process = launcher()
+        if process is None or process.world == 1:
             yield True
             return
-        _group = Group(placed, _connect(placed))
+        _group = Group(process, _connect(process))
         try:
             _group.check_versions()
-            if placed.rank:
+            if process.rank:
                 warnings.simplefilter("ignore")
                 _group.follow(run)
-            yield placed.rank == 0
+            yield process.rank == 0
         finally:
             _group.end()
             _group = None
@@ -265,30 +275,32 @@ def _quiet_unless_first() -> Iterator[None]:
         os._exit(1)
 
 
-def _connect(placed: Launcher) -> c10d.Store:
+def _connect(process: Launcher) -> c10d.Store:
     """Meet the other processes; a `UserError` if they do not come."""
-    if placed.address in ("localhost", "127.0.0.1", "::1"):
+    if process.address in ("localhost", "127.0.0.1", "::1"):
         loopback = next((n for _, n in socket.if_nameindex() if n in ("lo", "lo0")), None)
         if loopback:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
             os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
-    os.environ |= {"MASTER_ADDR": placed.address, "MASTER_PORT": str(placed.port)}
-    meet = timedelta(seconds=MEET)
+    os.environ |= {"MASTER_ADDR": process.address, "MASTER_PORT": str(process.port)}
+    rank, world, timeout = process.rank, process.world, timedelta(seconds=RENDEZVOUS_TIMEOUT)
     try:
-        store, rank, world = next(rendezvous("env://", placed.rank, placed.world, timeout=meet))
-        store.set_timeout(meet)
-        mine = c10d.PrefixStore("qunlearn", store)
-        mine.set(f"here/{rank}", "")
-        mine.wait([f"here/{each}" for each in range(world)], meet)
+        store, _, _ = next(rendezvous("env://", rank, world, timeout=timeout))
+        store.set_timeout(timeout)
+        store = c10d.PrefixStore("qunlearn", store)
+        store.set(f"here/{rank}", "")
+        store.wait([f"here/{each}" for each in range(world)], timeout)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, store=mine, rank=rank, world_size=world, timeout=SILENCE)
+        dist.init_process_group(
+            backend, store=store, rank=rank, world_size=world, timeout=COLLECTIVE_TIMEOUT
+        )
     except (RuntimeError, ValueError, OSError) as error:
         raise UserError(
-            f"The {placed.world} processes of {placed.name} did not meet at "
-            f"{placed.address}:{placed.port} within {MEET:g} s "
+            f"The {process.world} processes of {process.name} did not meet at "
+            f"{process.address}:{process.port} within {RENDEZVOUS_TIMEOUT:g} s "
             f"({str(error).splitlines()[0]}); check that all were started and reach that address."
         ) from None
-    return mine
+    return store
 
 
 def is_disconnection(error: BaseException) -> bool:
@@ -302,33 +314,33 @@ def is_disconnection(error: BaseException) -> bool:
 class _Pickler(pickle.Pickler):
     """Refers to images that every process has by their key."""
 
-    def __init__(self, file: io.BytesIO, placed: dict[str, Tensor]):
+    def __init__(self, file: io.BytesIO, images: dict[str, Tensor]):
         super().__init__(file)
-        self.keys = {id(images): key for key, images in placed.items()}
+        self.keys = {id(tensor): key for key, tensor in images.items()}
 
     def persistent_id(self, value: object) -> str | None:
-        """The key of images that were placed."""
+        """The key of images that every process has."""
         return self.keys.get(id(value))
 
 
 class _Unpickler(pickle.Unpickler):
     """The other side; what it reads was written by rank 0, and by nobody else."""
 
-    def __init__(self, file: io.BytesIO, placed: dict[str, Tensor]):
+    def __init__(self, file: io.BytesIO, images: dict[str, Tensor]):
         super().__init__(file)
-        self.placed = placed
+        self.images = images
 
     def persistent_load(self, key: str) -> Tensor:
         """The images of a key."""
-        return self.placed[key]
+        return self.images[key]
 
 
-def _pickled(work: Work, placed: dict[str, Tensor]) -> bytes:
+def _pickled(work: Work, images: dict[str, Tensor]) -> bytes:
     file = io.BytesIO()
-    _Pickler(file, placed).dump(work)
+    _Pickler(file, images).dump(work)
     return file.getvalue()
 
 
-def _unpickled(work: bytes, placed: dict[str, Tensor]) -> Work:
-    loaded: Work = _Unpickler(io.BytesIO(work), placed).load()
+def _unpickled(work: bytes, images: dict[str, Tensor]) -> Work:
+    loaded: Work = _Unpickler(io.BytesIO(work), images).load()
     return loaded

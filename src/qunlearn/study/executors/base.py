@@ -13,15 +13,15 @@ from qunlearn.study.executors.config import ExecutorConfig
 if TYPE_CHECKING:
     from qunlearn.study.cells import Cell
 
-ATTEMPTS = 4
-"""How often a cell is begun whose worker or node dies, before it counts as failed."""
+MAX_ATTEMPTS = 4
+"""Attempts at a cell whose worker or node dies, before it counts as failed."""
 
 POLL = 1.0
 """Seconds after which `events` returns even if nothing happened."""
 
 
-HERE = "this machine"
-"""Where cells are made that no cluster makes."""
+THIS_MACHINE = "this machine"
+"""The place of cells that are made without a cluster."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ Event = Started | Lost | Finished
 class Executor(Protocol):
     """Makes cells somewhere. A `Finished` without a failure means: the folder is complete."""
 
-    apart: bool
-    """Whether cells are made in other processes than this one."""
+    out_of_process: bool
+    """Whether other processes than this one make the cells."""
 
     def submit(self, cells: Sequence[Cell]) -> None:
         """Hand over cells that are to be made."""

@@ -8,9 +8,6 @@ from pydantic import Field
 
 from qunlearn.training.config import Config
 
-ELSEWHERE = ("executor", "address", "cpus_per_cell", "gpus_per_cell")
-"""The settings that no file decides: whoever answers at an address can run code here."""
-
 
 class ExecutorConfig(Config):
     """Which executor makes the cells, and what each of them gets."""
@@ -42,11 +39,11 @@ class ExecutorConfig(Config):
     )
 
     @property
-    def away(self) -> bool:
+    def on_cluster(self) -> bool:
         """Whether cells are made on other machines than this one."""
         return self.executor != "local"
 
     @property
-    def cluster_threads(self) -> int:
-        """The threads of a cell on a cluster, if none are set."""
+    def threads_on_cluster(self) -> int:
+        """Threads of a cell on a cluster, unless they are set."""
         return max(1, int(self.cpus_per_cell))

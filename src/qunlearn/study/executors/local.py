@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qunlearn.store.lock import is_locked
-from qunlearn.study.executors.base import HERE, POLL, Event, Executor, Finished, Started
+from qunlearn.study.executors.base import POLL, THIS_MACHINE, Event, Executor, Finished, Started
 from qunlearn.study.executors.config import ExecutorConfig
 from qunlearn.study.executors.node import make_in_place
 from qunlearn.study.workers import Pool, tried
@@ -27,7 +27,7 @@ def local(config: ExecutorConfig, home: Path) -> Executor:
 class InProcess:
     """Makes one cell after another in this process."""
 
-    apart = False
+    out_of_process = False
 
     def __init__(self) -> None:
         self._waiting: list[Cell] = []
@@ -39,8 +39,8 @@ class InProcess:
     def events(self) -> Iterator[Event]:
         """Make the next cell."""
         if cells := take_free(self._waiting, 1):
-            yield Started(cells[0], HERE)
-            yield Finished(cells[0], HERE, tried(_make, cells[0]))
+            yield Started(cells[0], THIS_MACHINE)
+            yield Finished(cells[0], THIS_MACHINE, tried(_make, cells[0]))
         else:
             time.sleep(POLL)
 
@@ -51,7 +51,7 @@ class InProcess:
 class LocalPool:
     """Makes several cells at a time, each in a process of its own."""
 
-    apart = True
+    out_of_process = True
 
     def __init__(self, workers: int):
         self._workers = workers
@@ -68,11 +68,11 @@ class LocalPool:
             self._pool = Pool(_make, self._workers)
         taken = take_free(self._waiting, self._pool.workers - len(self._pool.pending))
         self._pool.submit(taken)
-        yield from (Started(cell, HERE) for cell in taken)
+        yield from (Started(cell, THIS_MACHINE) for cell in taken)
         if not self._pool.pending:
             time.sleep(POLL)
         for cell, outcome in self._pool.finished(POLL):
-            yield Finished(cell, HERE, outcome)
+            yield Finished(cell, THIS_MACHINE, outcome)
 
     def close(self, interrupted: bool) -> None:
         """End the processes; a cell that is being made resumes from its checkpoint."""
@@ -82,9 +82,9 @@ class LocalPool:
 
 
 def take_free(waiting: list[Cell], most: int) -> list[Cell]:
-    """Take the first cells that no other process is making, such as one of a machine that joined.
+    """Remove and return the first cells that no other process is making.
 
-    The others stay: once their processes are done, so are they.
+    Those that another process makes, such as one of a machine that joined, stay in the list.
     """
     free = list(islice((cell for cell in waiting if not is_locked(cell.path)), most))
     for cell in free:
@@ -93,4 +93,4 @@ def take_free(waiting: list[Cell], most: int) -> list[Cell]:
 
 
 def _make(cell: Cell) -> None:
-    make_in_place(cell, patience=math.inf)
+    make_in_place(cell, timeout=math.inf)

@@ -68,13 +68,13 @@ def _weights(run: Path) -> str:
     return Run.open(run).info.model_sha256
 
 
-def place_on_record(config: ForgetConfig) -> DataConfig:
+def recorded_data(config: ForgetConfig) -> DataConfig:
     """Where the data is, as a cell that is made on this machine would record it."""
     origin = Run.open(config.run)
     return located(origin, data_config(origin, **config.changed), config.data_path)[0]
 
 
-def packed(need: Need, config: ForgetConfig) -> Files:
+def pack(need: Need, config: ForgetConfig) -> Files:
     """The content of what a node lacks, of bounded size."""
     if need.kind == "run":
         assert need.path is not None
@@ -82,7 +82,7 @@ def packed(need: Need, config: ForgetConfig) -> Files:
     if need.kind == "file":
         assert need.path is not None
         return {need.path.name: pack_file(need.path)}
-    data = load_data(place_on_record(config).model_copy(update={"metadata": None}))
+    data = load_data(recorded_data(config).model_copy(update={"metadata": None}))
     if data.images.nbytes > MOST_BYTES:
         raise UserError(
             f"The data of {str(config.run)!r} has {data.images.nbytes:,} bytes, more than the "
@@ -101,7 +101,7 @@ def find(need: Need, origin: Path, store: Path) -> Path | None:
         store: The folder of what was sent to this node.
     """
     for path in _candidates(need, store):
-        if _is_it(need, path, origin):
+        if _matches(need, path, origin):
             return path
     raise LookupError(need.field)
 
@@ -117,7 +117,7 @@ def _candidates(need: Need, store: Path) -> Iterator[Path | None]:
             yield inside
 
 
-def _is_it(need: Need, path: Path | None, origin: Path) -> bool:
+def _matches(need: Need, path: Path | None, origin: Path) -> bool:
     try:
         if need.kind == "data":
             return _is_data(need.digest, path, origin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import socket
@@ -31,53 +32,53 @@ from qunlearn.study.executors.needs import Need, find
 if TYPE_CHECKING:
     from qunlearn.study.cells import Cell
 
-PATIENCE = 600.0
-"""Seconds to wait for a folder that another process writes, such as a worker that is dying."""
+LOCK_TIMEOUT = 600.0
+"""Seconds that a node waits for the lock of a cell, such as that of a worker that is dying."""
 
 
 @dataclass(frozen=True)
-class Order:
-    """A cell for a node, with what the node has to know about the driver.
+class CellTask:
+    """A cell that a node is to make, with what it has to know about the driver.
 
     Attributes:
         cell: The cell.
         folders: The folders that the user named; nothing below them is written through a link.
         versions: The software of the driver, which the node's must equal.
-        beside: How many cells the node makes at a time.
-        beacon: A file of the driver's; a node that sees it shares the driver's folder.
+        cells_at_a_time: How many cells the node makes at a time.
+        marker: A file in the study's folder; a node that sees it shares the folder. None: all do.
         needs: What the cell reads.
         data: Where the data is on the driver, as the cell's record says it.
         study: The name of the folder for what is sent to a node.
-        working: The driver's working folder, which relative paths are seen from.
+        working_folder: The driver's working folder, from which relative paths start.
     """
 
     cell: Cell
     folders: tuple[Path, ...]
     versions: Mapping[str, str]
-    beside: int = 1
-    beacon: Path | None = None
+    cells_at_a_time: int = 1
+    marker: Path | None = None
     needs: tuple[Need, ...] = ()
     data: DataConfig | None = None
     study: str = ""
-    working: Path = Path()
+    working_folder: Path = Path()
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came of an order.
+class TaskResult:
+    """What came of a task.
 
     Attributes:
-        kind: Done; failed; refused by a node that is not fit for it; or in lack of `needs`.
+        kind: Done; failed; refused, since the node has other software; or something is missing.
         where: The node.
         message: Why it failed or was refused.
-        lacks: What has to be sent.
+        missing: What has to be sent.
         files: The complete run, if its folder is not shared.
     """
 
-    kind: Literal["done", "failed", "refused", "lacks"]
+    kind: Literal["done", "failed", "refused", "missing"]
     where: str
     message: str = ""
-    lacks: tuple[Need, ...] = ()
+    missing: tuple[Need, ...] = ()
     files: Files | None = field(default=None, repr=False)
 
 
@@ -105,45 +106,45 @@ def mismatch(where: str, here: Mapping[str, str], driver: Mapping[str, str]) -> 
     return None
 
 
-def host() -> str:
+def host_name() -> str:
     """The name of this machine."""
     return socket.gethostname()
 
 
-def answer(order: Order, fetch: Callable[[Need], Files | None]) -> Answer:
-    """Carry out an order on this machine; `fetch` gets what was sent, None if it was not.
+def run_task(task: CellTask, fetch: Callable[[Need], Files | None]) -> TaskResult:
+    """Carry out a task on this machine; `fetch` gets what was sent, None if it was not.
 
     A mistake in the request and a failure are answers; a bug is raised.
     """
-    where = host()
-    if problem := mismatch(where, node_versions(), order.versions):
-        return Answer("refused", where, problem)
-    if order.working.is_dir():
-        os.chdir(order.working)
-    set_named(order.folders)
-    made_beside(order.beside)
-    shared = order.beacon is None or order.beacon.is_file()
+    where = host_name()
+    if problem := mismatch(where, node_versions(), task.versions):
+        return TaskResult("refused", where, problem)
+    if task.working_folder.is_dir():
+        os.chdir(task.working_folder)
+    set_named(task.folders)
+    made_beside(task.cells_at_a_time)
+    shared = task.marker is None or task.marker.is_file()
     try:
-        if order.beacon is None:  # SLURM: what the driver sees, a job sees
-            make_in_place(order.cell)
-            return Answer("done", where)
-        store = _store(order.study)
-        places, lacks = _places(order, store, fetch)
-        if lacks:
-            return Answer("lacks", where, lacks=lacks)
-        at_home = all(places[need.field] == need.path for need in order.needs)
-        if shared and at_home:
-            make_in_place(order.cell)
-            return Answer("done", where)
-        path = order.cell.path if shared else store / "cells" / _key(order)
-        _make_with(order, places, path)
+        if task.marker is None:  # SLURM: what the driver sees, a job sees
+            make_in_place(task.cell, math.inf)  # a job of a killed driver may be making it
+            return TaskResult("done", where)
+        store = _store(task.study)
+        paths, missing = _locate_all(task, store, fetch)
+        if missing:
+            return TaskResult("missing", where, missing=missing)
+        same_paths = all(paths[need.field] == need.path for need in task.needs)
+        if shared and same_paths:
+            make_in_place(task.cell)
+            return TaskResult("done", where)
+        path = task.cell.path if shared else store / "cells" / _key(task)
+        _make_with(task, paths, path)
         if shared:
-            return Answer("done", where)
+            return TaskResult("done", where)
         files = pack_run(path)
         Run.discard(path, finished=True)
-        return Answer("done", where, files=files)
+        return TaskResult("done", where, files=files)
     except (Failure, UserError) as error:
-        return Answer("failed", where, str(error))
+        return TaskResult("failed", where, str(error))
 
 
 def _store(study: str) -> Path:
@@ -151,66 +152,59 @@ def _store(study: str) -> Path:
     folder = private_folder("nodes")
     if folder is None:
         raise Failure(
-            f"The node {host()!r} has no cache folder that only you can write to; set "
+            f"The node {host_name()!r} has no cache folder that only you can write to; set "
             "XDG_CACHE_HOME there to one."
         )
     return folder / study
 
 
-def forget_study(study: str) -> None:
+def delete_sent(study: str) -> None:
     """Delete what a study sent to this node."""
     delete_private(_store(study))
 
 
-def _places(
-    order: Order, store: Path, fetch: Callable[[Need], Files | None]
+def _locate_all(
+    task: CellTask, store: Path, fetch: Callable[[Need], Files | None]
 ) -> tuple[dict[str, Path | None], tuple[Need, ...]]:
-    """Where each thing is on this node, by setting, and what is missing."""
-    places: dict[str, Path | None] = {}
-    lacks: list[Need] = []
-    origin = order.cell.config.run
-    for need in order.needs:  # the run itself comes first: its manifest identifies the data
-        if lacks and need.kind == "data":
-            lacks.append(need)
-            continue
-        path = _found(need, origin, store, fetch)
-        if path is _MISSING:
-            lacks.append(need)
-        else:
-            places[need.field] = path
-            origin = path if need.field == "run" and path is not None else origin
-    return places, tuple(lacks)
-
-
-_MISSING = Path("missing")
-
-
-def _found(
-    need: Need, origin: Path, store: Path, fetch: Callable[[Need], Files | None]
-) -> Path | None:
-    """The path of something on this node (None: as the run's record says), or `_MISSING`."""
-    for attempt in range(2):
+    """Where each thing is on this node, by setting, and what has to be sent."""
+    paths: dict[str, Path | None] = {}
+    missing: list[Need] = []
+    for need in task.needs:
         try:
-            return find(need, origin, store)
+            run = paths.get("run") or task.cell.config.run
+            paths[need.field] = _locate(need, run, store, fetch)
         except LookupError:
-            files = fetch(need) if attempt == 0 else None
-            if files is None:
-                return _MISSING
-            unpack(store / need.folder, files)
-    return _MISSING
+            missing.append(need)
+            if need.field == "run":  # its manifest identifies the data: they may be here
+                break
+    return paths, tuple(missing)
 
 
-def make_in_place(cell: Cell, patience: float = PATIENCE) -> None:
+def _locate(
+    need: Need, run: Path, store: Path, fetch: Callable[[Need], Files | None]
+) -> Path | None:
+    """The path of something on this node (None: as the run's record says), or a `LookupError`."""
+    try:
+        return find(need, run, store)
+    except LookupError:
+        files = fetch(need)
+        if files is None:
+            raise
+    unpack(store / need.folder, files)
+    return find(need, run, store)
+
+
+def make_in_place(cell: Cell, timeout: float = LOCK_TIMEOUT) -> None:
     """Make a cell in its own folder, once no other process writes there."""
-    _patiently(lambda: None if cell.done else cell.make(), patience)
+    _wait_for_lock(lambda: None if cell.done else cell.make(), timeout)
 
 
-def _make_with(order: Order, places: Mapping[str, Path | None], path: Path) -> None:
+def _make_with(task: CellTask, paths: Mapping[str, Path | None], path: Path) -> None:
     """Make a cell from what is on this node; its record names what is on the driver."""
-    config = order.cell.config
-    there = {name: place for name, place in places.items() if place is not None}
-    local = config.model_copy(update=there)
-    recorded = {name: str(getattr(config, name)) for name in there if name in ("run", "start_from")}
+    config = task.cell.config
+    on_node = {name: path for name, path in paths.items() if path is not None}
+    local = config.model_copy(update=on_node)
+    recorded = {n: str(getattr(config, n)) for n in on_node if n in ("run", "start_from")}
     recorded |= {"ids": str(config.ids)} if config.ids is not None else {}
 
     def make() -> None:
@@ -222,8 +216,8 @@ def _make_with(order: Order, places: Mapping[str, Path | None], path: Path) -> N
             torch.set_num_threads(config.threads)
         plan = plan_forgetting(local, path, resume=True)
         provenance = dict(plan.record[TABLE])  # type: ignore[call-overload]
-        if order.data is not None:
-            provenance["data"] = order.data.to_dict()
+        if task.data is not None:
+            provenance["data"] = task.data.to_dict()
         record = {**plan.record, **recorded, TABLE: provenance}
         plan = replace(plan, record=record)
         try:
@@ -232,12 +226,12 @@ def _make_with(order: Order, places: Mapping[str, Path | None], path: Path) -> N
             Run.discard(path)
             execute(plan, path)
 
-    _patiently(make)
+    _wait_for_lock(make)
 
 
-def _patiently(make: Callable[[], None], patience: float = PATIENCE) -> None:
+def _wait_for_lock(make: Callable[[], None], timeout: float = LOCK_TIMEOUT) -> None:
     """Make a cell; while another process writes to its folder, wait for it."""
-    until = time.monotonic() + patience
+    until = time.monotonic() + timeout
     while True:
         try:
             return make()
@@ -247,8 +241,8 @@ def _patiently(make: Callable[[], None], patience: float = PATIENCE) -> None:
             time.sleep(0.5)
 
 
-def _key(order: Order) -> str:
+def _key(task: CellTask) -> str:
     """The name of a cell's folder on this node; another one for other settings or another run."""
-    config = order.cell.config.model_dump_json()
-    text = "\n".join([str(order.cell.path), config, *(need.digest for need in order.needs)])
+    config = task.cell.config.model_dump_json()
+    text = "\n".join([str(task.cell.path), config, *(need.digest for need in task.needs)])
     return hashlib.sha256(text.encode()).hexdigest()[:32]

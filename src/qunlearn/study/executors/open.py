@@ -25,12 +25,12 @@ executors.register("slurm")(on_slurm)
 def opened_executor(config: ExecutorConfig, home: Path) -> Iterator[Executor]:
     """The executor that the settings name, for the cells below `home`."""
     open_one = executors[config.executor]
-    if config.away and config.workers > 1:
+    if config.on_cluster and config.workers > 1:
         raise UserError(
             f"--workers {config.workers} is for --executor local; with --executor "
             f"{config.executor} leave it out: --cpus-per-cell decides how many cells fit."
         )
-    if not config.away and config.address is not None:
+    if not config.on_cluster and config.address is not None:
         raise UserError(
             f"--address {config.address} needs --executor ray or --executor slurm; add one of "
             "these, or leave --address out."

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qunlearn.errors import Failure, UserError
-from qunlearn.store.files import beacon
+from qunlearn.store.files import marker_file
 from qunlearn.store.parcel import Files, unpack_run
 from qunlearn.store.place import named_folders
 from qunlearn.study.executors.base import (
-    ATTEMPTS,
+    MAX_ATTEMPTS,
     POLL,
     Event,
     Executor,
@@ -23,9 +23,23 @@ from qunlearn.study.executors.base import (
     Started,
 )
 from qunlearn.study.executors.config import ExecutorConfig
-from qunlearn.study.executors.needs import Need, needs_of, packed, place_on_record
-from qunlearn.study.executors.node import Answer, Order, answer, forget_study, host, node_versions
-from qunlearn.study.executors.ray_cluster import CONNECT, connect, fit_nodes, need_ray
+from qunlearn.study.executors.local import take_free
+from qunlearn.study.executors.needs import Need, needs_of, pack, recorded_data
+from qunlearn.study.executors.node import (
+    CellTask,
+    TaskResult,
+    delete_sent,
+    host_name,
+    node_versions,
+    run_task,
+)
+from qunlearn.study.executors.ray_cluster import (
+    CONNECT_TIMEOUT,
+    checked_slots,
+    connect,
+    import_ray,
+    slots_of,
+)
 
 if TYPE_CHECKING:
     from qunlearn.runs.data_config import DataConfig
@@ -35,20 +49,26 @@ if TYPE_CHECKING:
 WINDOW = 2
 """Cells that are submitted for each one that the cluster can make at a time."""
 
+RECOUNT = 10.0
+"""Seconds after which the nodes of the cluster are counted again."""
+
+SLOTLESS = 600.0
+"""Seconds without a node that has room for a cell, after which the study ends."""
+
 
 def on_ray(config: ExecutorConfig, home: Path) -> Executor:
     """Connect to the cluster, and check each node's software."""
-    ray = need_ray()
+    ray = import_ray()
     connect(ray, config.address or "auto")
     try:
-        return RayExecutor(ray, config, home, fit_nodes(ray, config))
+        return RayExecutor(ray, config, home, checked_slots(ray, config))
     except BaseException:
         ray.shutdown()
         raise
 
 
-class Board:
-    """Where a node says which cell it has begun; runs in the cluster, for the driver's display."""
+class StartLog:
+    """Which cells nodes have begun, for the driver's display; an actor in the cluster."""
 
     def __init__(self) -> None:
         self._begun: list[tuple[Path, str]] = []
@@ -63,18 +83,18 @@ class Board:
         return begun
 
 
-def carry_out(order: Order, sent: dict[str, list[Any]], board: Any) -> Answer:
+def run_on_node(task: CellTask, sent: dict[str, list[Any]], start_log: Any) -> TaskResult:
     """The task that a node runs; each reference is in a list, so that it is fetched if needed."""
     import ray
 
-    board.began.remote(order.cell.path, host())
+    start_log.began.remote(task.cell.path, host_name())
 
     def fetch(need: Need) -> Files | None:
         refs = sent.get(need.folder)
         files: Files | None = ray.get(refs[0]) if refs else None
         return files
 
-    return answer(order, fetch)
+    return run_task(task, fetch)
 
 
 @dataclass
@@ -85,14 +105,14 @@ class RayExecutor:
         ray: The module.
         config: What a cell gets.
         home: The folder of the study.
-        rooms: How many cells each node can make at a time.
+        slots: How many cells each node can make at a time.
     """
 
     ray: Any
     config: ExecutorConfig
     home: Path
-    rooms: dict[str, int]
-    apart = True
+    slots: dict[str, int]
+    out_of_process = True
 
     _waiting: list[Cell] = field(default_factory=list)
     _running: dict[Any, Cell] = field(default_factory=dict)
@@ -101,65 +121,91 @@ class RayExecutor:
     _sent: dict[str, list[Any]] = field(default_factory=dict)
     _needs: dict[str, tuple[tuple[Need, ...], DataConfig]] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
-    _beacon: Path | None = None
+    _marker: Path | None = None
     _polled: float = 0.0
+    _recount_at: float = 0.0
+    _last_slot: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         options = {"num_cpus": self.config.cpus_per_cell, "num_gpus": self.config.gpus_per_cell}
         # Tasks are repeated here, not by Ray, so that what died is shown and counted.
-        self._task = self.ray.remote(max_retries=0, **options)(carry_out)
-        self._board = self.ray.remote(num_cpus=0, max_restarts=-1)(Board).remote()
+        self._remote = self.ray.remote(max_retries=0, **options)(run_on_node)
+        self._start_log = self.ray.remote(num_cpus=0, max_restarts=-1)(StartLog).remote()
 
     def submit(self, cells: Sequence[Cell]) -> None:
         """Hand over cells; a few more than there is room for are with Ray at a time."""
-        if self._beacon is None:
-            self._beacon = self._stack.enter_context(beacon(self.home)).absolute()
+        if self._marker is None:
+            self._marker = self._stack.enter_context(marker_file(self.home)).absolute()
         self._waiting += cells
         self._fill()
 
     def _fill(self) -> None:
-        while self._waiting and len(self._running) < WINDOW * sum(self.rooms.values()):
-            cell = self._waiting.pop(0)
-            needs, data = self._needed(cell.config)
-            order = Order(
+        room = WINDOW * sum(self.slots.values()) - len(self._running)
+        for cell in take_free(self._waiting, max(0, room)):
+            needs, data = self._needs_of(cell.config)
+            task = CellTask(
                 cell,
                 named_folders(),
                 node_versions(),
-                beside=max(self.rooms.values()),
-                beacon=self._beacon,
+                cells_at_a_time=max(self.slots.values(), default=1),
+                marker=self._marker,
                 needs=needs,
                 data=data,
                 study=needs[0].digest[:32],
-                working=Path.cwd(),
+                working_folder=Path.cwd(),
             )
             sent = {n.folder: self._sent[n.folder] for n in needs if n.folder in self._sent}
-            self._running[self._task.remote(order, sent, self._board)] = cell
+            self._running[self._remote.remote(task, sent, self._start_log)] = cell
 
-    def _needed(self, config: ForgetConfig) -> tuple[tuple[Need, ...], DataConfig]:
+    def _needs_of(self, config: ForgetConfig) -> tuple[tuple[Need, ...], DataConfig]:
         """What a cell reads; looked up once for all cells that read the same."""
         key = f"{config.run}\n{config.start_from}\n{config.ids}\n{config.where}"
         if key not in self._needs:
-            self._needs[key] = needs_of(config), place_on_record(config)
+            self._needs[key] = needs_of(config), recorded_data(config)
         return self._needs[key]
 
     def events(self) -> Iterator[Event]:
         """What the cluster has done."""
         refs = list(self._running)
-        ready, _ = self.ray.wait(refs, num_returns=1, timeout=POLL) if refs else ([], [])
-        if ready:  # whatever else is ready by now, too
-            ready, _ = self.ray.wait(refs, num_returns=len(refs), timeout=0)
-        yield from self._begun(bool(ready))
+        if not refs:  # another machine makes what is waiting, or there is no node
+            time.sleep(POLL)
+        ready = self._ready(refs, 1, POLL) and self._ready(refs, len(refs), 0)
+        yield from self._start_events(bool(ready))
         for ref in ready:
-            yield from self._settled(ref, self._running.pop(ref))
+            yield from self._events_of(ref, self._running.pop(ref))
+        self._recount_slots()
         self._fill()
 
-    def _begun(self, ready: bool) -> Iterator[Event]:
+    def _ready(self, refs: list[Any], count: int, timeout: float) -> list[Any]:
+        """The tasks that have ended, once `count` have; results stay on their nodes until read."""
+        if not refs:
+            return []
+        ready: list[Any]
+        ready, _ = self.ray.wait(refs, num_returns=count, timeout=timeout, fetch_local=False)
+        return ready
+
+    def _recount_slots(self) -> None:
+        """See which nodes have joined or died; the study ends if there are none for long."""
+        now = time.monotonic()
+        if now < self._recount_at:
+            return
+        self._recount_at = now + RECOUNT
+        self.slots = slots_of(self.ray, self.config)
+        if self.slots:
+            self._last_slot = now
+        elif now - self._last_slot > SLOTLESS:
+            raise Failure(
+                f"For {SLOTLESS:g} s no node of the Ray cluster has had room for a cell; start "
+                "nodes, and give the same command again. What is finished is kept."
+            )
+
+    def _start_events(self, ready: bool) -> Iterator[Event]:
         if ready and time.monotonic() - self._polled < POLL:
             return
         self._polled = time.monotonic()
         try:
-            begun = self.ray.get(self._board.take.remote(), timeout=POLL)
-        except self.ray.exceptions.RayError:  # its node died, or is busy: only the display lacks
+            begun = self.ray.get(self._start_log.take.remote(), timeout=POLL)
+        except self.ray.exceptions.RayError:  # its node died or is busy; the display alone needs it
             return
         cells = {cell.path: cell for cell in self._running.values()}
         for path, where in begun:
@@ -167,17 +213,17 @@ class RayExecutor:
                 self._where[path] = where
                 yield Started(cells[path], where)
 
-    def _settled(self, ref: Any, cell: Cell) -> Iterator[Event]:
+    def _events_of(self, ref: Any, cell: Cell) -> Iterator[Event]:
         errors = self.ray.exceptions
         try:
-            result: Answer = self.ray.get(ref)
+            result: TaskResult = self.ray.get(ref)
         except errors.RayTaskError:
             raise  # a bug of ours, with its trace
         except errors.RayError as error:  # the worker or the node died, or lacked memory
-            yield from self._again(cell, _died(error))
+            yield from self._retry(cell, _cause_of_death(error))
             return
-        if result.kind == "lacks":
-            self._send(result, cell.config)
+        if result.kind == "missing":
+            self._put(result, cell.config)
             self._waiting.insert(0, cell)
         elif result.kind == "refused":
             raise Failure(f"{result.message} What is finished is kept.")
@@ -188,23 +234,23 @@ class RayExecutor:
                 unpack_run(cell.path, result.files)
             yield Finished(cell, result.where)
 
-    def _again(self, cell: Cell, why: str) -> Iterator[Event]:
+    def _retry(self, cell: Cell, why: str) -> Iterator[Event]:
         count = self._attempts[cell.path] = self._attempts.get(cell.path, 0) + 1
         where = self._where.get(cell.path, "a node")
-        if count < ATTEMPTS:
+        if count < MAX_ATTEMPTS:
             self._waiting.insert(0, cell)
             yield Lost(cell, where, why)
         else:
             yield Finished(cell, where, Failure(f"{why}, {count} times"))
 
-    def _send(self, result: Answer, config: ForgetConfig) -> None:
+    def _put(self, result: TaskResult, config: ForgetConfig) -> None:
         """Put what a node lacks into the object store, once; each node fetches it once."""
-        lacks = {need.folder for need in result.lacks} - self._sent.keys()
-        for need in self._needed(config)[0]:
-            if need.folder not in lacks:
+        missing = {need.folder for need in result.missing} - self._sent.keys()
+        for need in self._needs_of(config)[0]:
+            if need.folder not in missing:
                 continue
             try:
-                self._sent[need.folder] = [self.ray.put(packed(need, config))]
+                self._sent[need.folder] = [self.ray.put(pack(need, config))]
             except UserError as error:
                 raise Failure(
                     f"The node {result.where!r} lacks data that the study reads. {error} What is "
@@ -215,15 +261,15 @@ class RayExecutor:
         """Delete what was sent, unless the study is to be resumed; disconnect, which ends tasks."""
         try:
             if not interrupted and self._sent:
-                self._forget()
+                self._delete_sent()
         finally:
             self._stack.close()
             self.ray.shutdown()
 
-    def _forget(self) -> None:
+    def _delete_sent(self) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
-        task = self.ray.remote(num_cpus=0, max_retries=0)(forget_study)
+        task = self.ray.remote(num_cpus=0, max_retries=0)(delete_sent)
         studies = {needs[0].digest[:32] for needs, _ in self._needs.values()}
         alive = [node["NodeID"] for node in self.ray.nodes() if node["Alive"]]
         refs = [
@@ -231,10 +277,10 @@ class RayExecutor:
             for node in alive
             for study in studies
         ]
-        self.ray.wait(refs, num_returns=len(refs), timeout=CONNECT)
+        self.ray.wait(refs, num_returns=len(refs), timeout=CONNECT_TIMEOUT)
 
 
-def _died(error: BaseException) -> str:
+def _cause_of_death(error: BaseException) -> str:
     name = type(error).__name__
     if "OutOfMemory" in name:
         return "its node ran out of memory"

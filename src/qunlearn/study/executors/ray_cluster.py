@@ -12,14 +12,14 @@ from qunlearn.errors import UserError
 from qunlearn.study.executors.config import ExecutorConfig
 from qunlearn.study.executors.node import mismatch, node_versions
 
-CONNECT = 20.0
+CONNECT_TIMEOUT = 20.0
 """Seconds that a cluster has to answer."""
 
-FACTS = 300.0
+VERSIONS_TIMEOUT = 300.0
 """Seconds that a node has to say which software it has: it imports torch for that."""
 
 
-def need_ray() -> Any:
+def import_ray() -> Any:
     """Ray, or the way to get it."""
     try:
         import ray
@@ -33,16 +33,18 @@ def need_ray() -> Any:
 
 
 def connect(ray: Any, address: str) -> None:
-    """Connect to the cluster at an address within `CONNECT` seconds, or say that there is none."""
-    until = time.monotonic() + CONNECT
-    silence = f"No Ray cluster answers at {address!r} within {CONNECT:g} s; check --address, and "
-    none = UserError(f"{silence}start one with `ray start --head`.")
+    """Connect to the cluster at an address; a `UserError` after `CONNECT_TIMEOUT` seconds."""
+    until = time.monotonic() + CONNECT_TIMEOUT
+    no_answer = (
+        f"No Ray cluster answers at {address!r} within {CONNECT_TIMEOUT:g} s; check --address, and "
+    )
+    no_cluster = UserError(f"{no_answer}start one with `ray start --head`.")
     if address != "auto":
         host_name, port = _host_and_port(address)
         try:
-            socket.create_connection((host_name, port), CONNECT).close()
+            socket.create_connection((host_name, port), CONNECT_TIMEOUT).close()
         except OSError:
-            raise none from None
+            raise no_cluster from None
     problems: list[BaseException] = []
 
     def init() -> None:
@@ -59,12 +61,12 @@ def connect(ray: Any, address: str) -> None:
         thread.join(max(0.1, until - time.monotonic()))
     if thread.is_alive():  # Ray goes on trying when a token is wrong, too
         raise UserError(
-            f"{silence}if the cluster asks for a token, that this machine has the same one and "
+            f"{no_answer}if the cluster asks for a token, that this machine has the same one and "
             "RAY_AUTH_MODE=token."
         )
     if problems:
         if isinstance(problems[0], ConnectionError):
-            raise none
+            raise no_cluster
         # In one line: Ray names the two versions, or the missing token, on further lines.
         why = " ".join(str(problems[0]).split()) or type(problems[0]).__name__
         raise UserError(f"Ray cannot be reached at {address!r}: {why}") from None
@@ -80,13 +82,13 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return name.strip("[]"), int(port)
 
 
-def fit_nodes(ray: Any, config: ExecutorConfig) -> dict[str, int]:
+def checked_slots(ray: Any, config: ExecutorConfig) -> dict[str, int]:
     """How many cells each node can make at a time, by its id; raises if one has other software."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
     alive = [node for node in ray.nodes() if node["Alive"]]
-    rooms = {node["NodeID"]: _room(node["Resources"], config) for node in alive}
-    if not any(rooms.values()):
+    slots = slots_of(ray, config)
+    if not slots:
         most = {kind: max(n["Resources"].get(kind, 0) for n in alive) for kind in ("CPU", "GPU")}
         raise UserError(
             f"No node of the Ray cluster has room for a cell: it needs {config.cpus_per_cell:g} "
@@ -94,19 +96,19 @@ def fit_nodes(ray: Any, config: ExecutorConfig) -> dict[str, int]:
             f"and {most['GPU']:g}; lower --cpus-per-cell or --gpus-per-cell."
         )
     task = ray.remote(num_cpus=0, max_retries=1)(node_versions)
-    names = {node["NodeID"]: _name(node) for node in alive if rooms[node["NodeID"]]}
+    names = {node["NodeID"]: _name(node) for node in alive if node["NodeID"] in slots}
     pending = {
         task.options(scheduling_strategy=On(node, soft=False)).remote(): name
         for node, name in names.items()
     }
-    wanted, until = node_versions(), time.monotonic() + FACTS
+    wanted, until = node_versions(), time.monotonic() + VERSIONS_TIMEOUT
     for ref, name in pending.items():
         try:
             versions = ray.get(ref, timeout=max(0.1, until - time.monotonic()))
         except ray.exceptions.GetTimeoutError:
             raise UserError(
-                f"The node {name!r} did not say within {FACTS:g} s which software it has; check "
-                "it, or take it out of the cluster."
+                f"The node {name!r} did not report its versions within {VERSIONS_TIMEOUT:g} s; "
+                "check it, or take it out of the cluster."
             ) from None
         except ray.exceptions.RayError as error:
             raise UserError(
@@ -115,10 +117,17 @@ def fit_nodes(ray: Any, config: ExecutorConfig) -> dict[str, int]:
             ) from None
         if problem := mismatch(name, versions, wanted):
             raise UserError(problem)
-    return {node: room for node, room in rooms.items() if room}
+    return slots
 
 
-def _room(resources: dict[str, float], config: ExecutorConfig) -> int:
+def slots_of(ray: Any, config: ExecutorConfig) -> dict[str, int]:
+    """How many cells each node can make at a time, by its id; only those that can make one."""
+    alive = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+    slots = {node: _slots(resources, config) for node, resources in alive.items()}
+    return {node: count for node, count in slots.items() if count}
+
+
+def _slots(resources: dict[str, float], config: ExecutorConfig) -> int:
     room = resources.get("CPU", 0) / config.cpus_per_cell
     if config.gpus_per_cell:
         room = min(room, resources.get("GPU", 0) / config.gpus_per_cell)

@@ -10,9 +10,12 @@ import hashlib
 import logging
 import math
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +28,7 @@ from qunlearn.store.place import named_folders
 from qunlearn.store.study import JOBS
 from qunlearn.store.typed import typed, untyped
 from qunlearn.study.executors.base import (
-    ATTEMPTS,
+    MAX_ATTEMPTS,
     POLL,
     Event,
     Executor,
@@ -34,7 +37,7 @@ from qunlearn.study.executors.base import (
     Started,
 )
 from qunlearn.study.executors.config import ExecutorConfig
-from qunlearn.study.executors.node import Order, answer, host, node_versions
+from qunlearn.study.executors.node import CellTask, host_name, node_versions, run_task
 
 if TYPE_CHECKING:
     from qunlearn.study.cells import Cell
@@ -42,19 +45,19 @@ if TYPE_CHECKING:
 LOCAL = "local"
 """The address at which jobs are processes of this machine."""
 
-MINUTES = 24 * 60
-"""The time limit of a job; SBATCH_TIMELIMIT sets another. At its end a job saves and requeues."""
+TIME_LIMIT = 24 * 60
+"""Minutes that a job may take; SBATCH_TIMELIMIT sets others. Then it saves and is requeued."""
 
-TIMEOUTS = 20
+MAX_REQUEUES = 20
 """How often a job is requeued that ran into the limit or was preempted."""
 
-ARRAY = 500
-"""Cells in one job array; SLURM's own limit is 1,001 by default."""
+ARRAY_SIZE = 500
+"""Maximum number of cells in a job array; SLURM's own limit is 1,001 by default."""
 
 
 def on_slurm(config: ExecutorConfig, home: Path) -> Executor:
     """Check that jobs can be submitted from here."""
-    submitit = need_submitit()
+    submitit = import_submitit()
     if config.address != LOCAL and shutil.which("srun") is None:
         raise UserError(
             "SLURM is not on this machine: there is no srun. Give the command on a login node, or "
@@ -63,7 +66,7 @@ def on_slurm(config: ExecutorConfig, home: Path) -> Executor:
     return SlurmExecutor(submitit, config, home / JOBS)
 
 
-def need_submitit() -> Any:
+def import_submitit() -> Any:
     """submitit, or the way to get it."""
     try:
         import submitit
@@ -82,7 +85,7 @@ class JobState:
 
     Attributes:
         where: The node.
-        kind: Running; or one of `Answer`'s kinds.
+        kind: Running; or one of `TaskResult`'s kinds.
         message: Why it failed or was refused.
     """
 
@@ -96,17 +99,17 @@ class CellJob:
     """What a job runs. It holds no result: that is the cell's folder.
 
     Attributes:
-        order: The cell.
+        task: The cell.
         report: The file in which the job reports its state.
     """
 
-    order: Order
+    task: CellTask
     report: Path
 
     def __call__(self) -> None:
         """Make the cell."""
-        write_json(self.report, untyped(JobState(host())))
-        result = answer(self.order, lambda need: None)
+        write_json(self.report, untyped(JobState(host_name())))
+        result = run_task(self.task, lambda need: None)
         write_json(self.report, untyped(JobState(result.where, result.kind, result.message)))
 
     def checkpoint(self) -> Any:
@@ -114,7 +117,7 @@ class CellJob:
 
         The cell's folder has the checkpoint from which it is resumed.
         """
-        return need_submitit().helpers.DelayedSubmission(self)
+        return import_submitit().helpers.DelayedSubmission(self)
 
 
 @dataclass
@@ -130,7 +133,7 @@ class SlurmExecutor:
     submitit: Any
     config: ExecutorConfig
     folder: Path
-    apart = True
+    out_of_process = True
 
     _waiting: list[Cell] = field(default_factory=list)
     _elsewhere: list[Cell] = field(default_factory=list)
@@ -138,9 +141,14 @@ class SlurmExecutor:
     _attempts: dict[Path, int] = field(default_factory=dict)
     _shown: set[Path] = field(default_factory=set)
     _failed: bool = False
+    _limit: int = sys.maxsize
+
+    def __post_init__(self) -> None:
+        if self.config.address == LOCAL:
+            self._limit = at_a_time()
 
     def submit(self, cells: Sequence[Cell]) -> None:
-        """Hand over cells: all as job arrays, or as many at a time as this machine has cores.
+        """Hand over cells: as many as SLURM accepts, or as this machine has cores.
 
         A cell that a job of an earlier, killed driver is making is waited for, not submitted.
         """
@@ -150,38 +158,54 @@ class SlurmExecutor:
         self._fill()
 
     def _fill(self) -> None:
-        local = self.config.address == LOCAL
-        room = at_a_time() - len(self._jobs) if local else ARRAY
-        while self._waiting and room > 0:
-            cells, self._waiting = self._waiting[:room], self._waiting[room:]
-            self._start(cells)
-            room = 0 if local else ARRAY
+        """Submit what is waiting; what SLURM refuses, in smaller arrays or once jobs have ended."""
+        most = ARRAY_SIZE
+        while self._waiting and (room := min(most, self._limit - len(self._jobs))) > 0:
+            cells = self._waiting[:room]
+            try:
+                self._start(cells)
+            except self.submitit.core.utils.FailedJobError as error:
+                if len(cells) > 1:
+                    most = len(cells) // 2
+                    continue
+                if not self._jobs:
+                    raise Failure(_refused(error, self.config.address)) from None
+                self._limit = len(self._jobs)  # what the site allows
+                return
+            del self._waiting[: len(cells)]
 
     def _start(self, cells: Sequence[Cell]) -> None:
         local = self.config.address == LOCAL
         executor = self.submitit.AutoExecutor(
             self.folder.absolute(),
             cluster=LOCAL if local else "slurm",
-            **{f"{LOCAL if local else 'slurm'}_max_num_timeout": TIMEOUTS},
+            **{f"{LOCAL if local else 'slurm'}_max_num_timeout": MAX_REQUEUES},
         )
-        wanted: dict[str, object] = {"timeout_min": MINUTES, "name": "qunlearn"}
+        wanted: dict[str, object] = {"timeout_min": TIME_LIMIT, "name": "qunlearn"}
         wanted["gpus_per_node"] = math.ceil(self.config.gpus_per_cell)
         if not local:
+            wanted["slurm_array_parallelism"] = ARRAY_SIZE  # else submitit lets 256 run at a time
             wanted["cpus_per_task"] = math.ceil(self.config.cpus_per_cell)
             if self.config.address:
                 wanted["slurm_partition"] = self.config.address
         executor.update_parameters(**wanted)
-        beside = at_a_time() if local else 1
+        cells_at_a_time = at_a_time() if local else 1
         for cell in cells:
             remove(self._report(cell))
-        with executor.batch():
-            jobs = [executor.submit(self._job(cell, beside)) for cell in cells]
+        with redirect_stderr(StringIO()), executor.batch():  # it prints what it raises
+            jobs = [executor.submit(self._job(cell, cells_at_a_time)) for cell in cells]
         for cell, job in zip(cells, jobs, strict=True):
             self._jobs[cell.path] = cell, job
 
-    def _job(self, cell: Cell, beside: int) -> CellJob:
-        order = Order(cell, named_folders(), node_versions(), beside=beside, working=Path.cwd())
-        return CellJob(order, self._report(cell).absolute())
+    def _job(self, cell: Cell, cells_at_a_time: int) -> CellJob:
+        task = CellTask(
+            cell,
+            named_folders(),
+            node_versions(),
+            cells_at_a_time=cells_at_a_time,
+            working_folder=Path.cwd(),
+        )
+        return CellJob(task, self._report(cell).absolute())
 
     def _report(self, cell: Cell) -> Path:
         key = hashlib.sha256(str(cell.path).encode()).hexdigest()[:32]
@@ -208,7 +232,7 @@ class SlurmExecutor:
                 yield self._finished(cell, state)
             elif ended:
                 del self._jobs[cell.path]
-                yield self._again(cell, state.where if state else "a node", job)
+                yield self._retry(cell, state.where if state else "a node", job)
         self._fill()
 
     def _finished(self, cell: Cell, state: JobState) -> Event:
@@ -218,10 +242,10 @@ class SlurmExecutor:
             return Finished(cell, state.where, Failure(state.message))
         return Finished(cell, state.where)
 
-    def _again(self, cell: Cell, where: str, job: Any) -> Event:
+    def _retry(self, cell: Cell, where: str, job: Any) -> Event:
         count = self._attempts[cell.path] = self._attempts.get(cell.path, 0) + 1
         self._shown.discard(cell.path)
-        if count < ATTEMPTS:
+        if count < MAX_ATTEMPTS:
             self._waiting.insert(0, cell)
             why = f"its job {job.job_id} ended without a result (state {job.state.lower()})"
             return Lost(cell, where, why)
@@ -236,3 +260,13 @@ class SlurmExecutor:
             job.cancel(check=False)
         if not interrupted and not self._failed:
             delete_private(self.folder)
+
+
+def _refused(error: Exception, partition: str | None) -> str:
+    """What SLURM says of a job that it does not accept, in one line."""
+    reason = " ".join(str(error).split()) or type(error).__name__
+    where = f" of partition {partition!r}" if partition else ""
+    return (
+        f"SLURM refused a job{where}: {reason}. Check --address, --cpus-per-cell, --gpus-per-cell "
+        "and the SBATCH_ variables. What is finished is kept."
+    )
