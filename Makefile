@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Several processes with several threads each fight for the cores: one thread for each.
 ONE_THREAD := OMP_NUM_THREADS=1
 
-.PHONY: demo test test-all lint bench docs clean release-check
+.PHONY: demo test test-all lint bench docs clean release-check axe
 
 demo: .venv/runtime
 	@$(BIN)/qunlearn demo
@@ -29,6 +29,12 @@ bench: .venv/installed
 docs: .venv/docs
 	@$(ONE_THREAD) $(BIN)/sphinx-build -q -W --keep-going -n -b html docs build/site
 	@echo "build/site/index.html"
+
+# Looks at pages with axe-core, for readers with screen readers or poor sight: needs Chromium and npm.
+axe: docs
+	@npm install --silent --no-save --ignore-scripts --prefix build/axe axe-core@4.14.0
+	@$(BIN)/python tools/axe.py build/site
+	@$(ONE_THREAD) $(BIN)/pytest -q tests/report/test_browser.py
 
 # Build, install in a clean environment, run the demo from the wheel: some minutes and the network.
 release-check: .venv/runtime

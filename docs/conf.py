@@ -1,5 +1,6 @@
 """How the site is built: `make docs` (furo, MyST; warnings are errors, nothing is fetched)."""
 
+import logging
 import sys
 from pathlib import Path
 
@@ -7,6 +8,8 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "src")]
 
 import qunlearn  # noqa: E402
+
+logging.getLogger("onnx_ir").setLevel(logging.WARNING)  # it reports what it optimises
 
 project = "qunlearn"
 author = "the authors of qunlearn"

@@ -36,7 +36,7 @@ def before_after(runs: Path, path: Path) -> None:
     split = split_of(Run(runs / "forgotten"))
     panels = {
         "before": ("original", BEFORE),
-        "after `qunlearn forget`": ("forgotten", AFTER),
+        "after qunlearn forget": ("forgotten", AFTER),
         "trained without them (Retrain)": ("retrain", RETRAIN),
     }
     figure, axes = plt.subplots(1, 3, figsize=(9, 2.6), sharey=True, layout="constrained")

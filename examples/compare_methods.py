@@ -34,12 +34,12 @@ for name, found in {"Retrain": aim, **scores}.items():
 # %%
 # One seed and default settings: enough to read a table, not to choose a method. ``qunlearn
 # compare`` adds seeds, intervals and the noise floor.
-figures = ["FA", "RA", "TA", "MIA"]
-figure, axes = plt.subplots(1, 4, figsize=(8, 2.6), sharey=True, layout="constrained")
-for panel, name in zip(axes, figures, strict=True):
+figures = {"FA": "forgotten", "RA": "retained", "TA": "test", "MIA": "taken for unseen"}
+figure, axes = plt.subplots(1, 4, figsize=(8, 2.6), sharex=True, sharey=True, layout="constrained")
+for panel, (name, meaning) in zip(axes, figures.items(), strict=True):
     panel.barh(methods, [getattr(scores[m], name) - getattr(aim, name) for m in methods])
     panel.axvline(0, color="black", lw=1)
-    panel.set_title(name)
-    panel.set_xlabel("points from Retrain")
+    panel.set_title(f"{name}: {meaning}", fontsize=10)
+figure.supxlabel("points above (right) or below Retrain", fontsize=10)
 axes[0].invert_yaxis()
 plt.show()

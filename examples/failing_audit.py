@@ -11,7 +11,7 @@ A network can look as if it had forgotten, and give the samples back as soon as 
 import copy
 
 import matplotlib.pyplot as plt
-from memorised import original, request, retrained
+from memorised import AFTER, BEFORE, RETRAIN, original, request, retrained
 
 import qunlearn as qu
 
@@ -34,12 +34,14 @@ for name, network in networks.items():
 # others, every forgotten sample is right again, and the audit fails. ``calibrated`` perturbs the
 # weights first, so that they leave the basin that the network was trained into; it ends where
 # Retrain ends.
-figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
+figure, axes = plt.subplots(figsize=(8, 2.8), layout="constrained")
 for row, (before, after) in enumerate(found.values()):
-    axes.annotate("", (after, row), (before, row), arrowprops={"arrowstyle": "->", "lw": 2})
-    axes.plot(before, row, "o", color="#1f6fb0")
-axes.axvline(found["Retrain"][1], color="#6b6b6b", ls=":", lw=1.5)
+    axes.annotate("", (after, row), (before, row), arrowprops={"arrowstyle": "->", "lw": 1.5})
+    axes.plot(before, row, "o", color=AFTER)
+    axes.plot(after, row, "D", color=BEFORE, markersize=5)
+axes.axvline(found["Retrain"][1], color=RETRAIN, ls=":", lw=1.5)
+axes.legend(axes.lines[:2], ["after forgetting", "fine-tuned"], loc="lower right")
 axes.set_yticks(range(len(found)), found)
 axes.invert_yaxis()
-axes.set_xlabel("accuracy on the forgotten samples, before and after fine-tuning on the others, %")
+axes.set_xlabel("accuracy on the forgotten samples, in percent")
 plt.show()

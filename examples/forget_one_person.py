@@ -7,6 +7,8 @@ A person asks for their pictures to be deleted. The network forgets them and nob
 
 # %%
 # The data has a column that says whose picture each is; a rule on it names the samples.
+import textwrap
+
 import matplotlib.pyplot as plt
 from memorised import AFTER, BEFORE, confidence, original, undivided
 
@@ -18,7 +20,7 @@ print(split)
 # %%
 # Forgetting works on a copy. The verdict says whether it succeeded, and how sure that is.
 result = qu.forget(original(), split)
-print(result.verdict)
+print(textwrap.fill(str(result.verdict), 90))
 
 # %%
 # The person's samples moved to where unseen samples are; everybody else's stayed.

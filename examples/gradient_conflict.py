@@ -36,16 +36,18 @@ for step in range(40):
     optimizer.step()
 
 # %%
-# A negative cosine is a conflict: a step that forgets would undo what is retained. Only there does
-# the projection have something to remove.
+# A negative cosine is a conflict: a step that forgets would undo what is retained. The projection
+# makes every cosine zero.
+kinds = {name: type(module).__name__ for name, module in model.named_modules()}
+layers = [f"{name}: {kinds[name]}" for name in found.names]
 figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
 shown = axes.imshow(torch.stack(cosines, 1), cmap="PuOr", vmin=-1, vmax=1, aspect="auto")
-axes.set_yticks(range(len(found.names)), found.names)
+axes.set_yticks(range(len(layers)), layers)
 axes.set_xlabel("step")
 figure.colorbar(shown, label="cosine of the two gradients")
 plt.show()
 
 # %%
 # The share of steps in which each layer was in conflict:
-for name, share in zip(found.names, (torch.stack(cosines) < 0).float().mean(0), strict=True):
-    print(f"{name:12} {100 * share:3.0f} %")
+for name, share in zip(layers, (torch.stack(cosines) < 0).float().mean(0), strict=True):
+    print(f"{name:16} {100 * share:3.0f} %")

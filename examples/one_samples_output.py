@@ -38,7 +38,8 @@ for panel, (name, network) in zip(axes[1:], networks.items(), strict=True):
     colours = ["#b0561f" if digit == label else "#8fa6b8" for digit in range(10)]
     panel.bar(range(10), probabilities(network, hard)[0], color=colours)
     panel.set(title=name, ylim=(0, 1), xticks=range(0, 10, 3))
-    panel.label_outer()
+    panel.set(xlabel="digit", ylabel="probability" if name == "before" else "")
+    panel.tick_params(labelleft=name == "before")
 plt.show()
 
 # %%

@@ -20,7 +20,8 @@ for bits in (2, 4, 8):
     print(f"{bits} bits: {result.verdict.word}")
 
 # %%
-# The aim is the grey mark: the accuracy on held-out samples, which the network never saw.
+# The aim is the grey mark: the accuracy on held-out samples, which the network never saw. Right of
+# it samples are still known; left of it too much was forgotten, which a verdict may say, too.
 figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
 for row, bits in enumerate(before):
     axes.plot(before[bits].FA, row, "s", color=BEFORE)
@@ -30,7 +31,7 @@ for row, bits in enumerate(before):
 axes.legend(["before", "after", "never seen"], loc="center left", bbox_to_anchor=(1, 0.5))
 axes.set_yticks(range(3), [f"{bits} bits" for bits in before])
 axes.set_ylim(-0.6, 2.6)
-axes.set_xlabel("accuracy on the forgotten samples, in percent")
+axes.set_xlabel("accuracy on forgotten and on held-out samples, in percent")
 plt.show()
 
 # %%

@@ -2,11 +2,13 @@
 
 import io
 import json
+import re
 import sys
 import tomllib
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from qunlearn.runs.config import AdoptConfig, TrainConfig
 from qunlearn.store.run import Run
@@ -91,11 +93,12 @@ def test_a_file_that_is_there_is_not_overwritten(qunlearn, tmp_path):
     assert (tmp_path / "e.toml").read_text() == "mine"
 
 
-def test_a_person_is_asked_what_no_flag_answers(qunlearn, tmp_path, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
+
+def test_a_person_is_asked_what_no_flag_answers(qunlearn, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", Terminal("cnn\n\n\n"))
     code, out, _ = qunlearn("init", tmp_path / "f.toml", "--dataset", "digits")
     assert code == 0
@@ -103,3 +106,35 @@ def test_a_person_is_asked_what_no_flag_answers(qunlearn, tmp_path, monkeypatch)
     assert "Where is your data" not in out
     settings = TrainConfig.parse(tomllib.loads((tmp_path / "f.toml").read_text()))
     assert (settings.dataset, settings.model, settings.act_bits) == ("digits", "cnn", 4)
+
+
+def test_a_wrong_answer_is_asked_for_again(qunlearn, images, tmp_path, monkeypatch):
+    answers = ["", "nowhere", images, "resnet19", "cnn", "many", "3", "no.safetensors", ""]
+    monkeypatch.setattr(sys, "stdin", Terminal("".join(f"{answer}\n" for answer in answers)))
+    code, out, err = qunlearn("init", tmp_path / "g.toml")
+    assert code == 0, err
+    said = out + err
+    for refused in ("Unknown data set 'nowhere'", "Unknown model 'resnet19'", "bits = 'many'"):
+        assert said.count(refused) == 1
+    settings = TrainConfig.parse(tomllib.loads((tmp_path / "g.toml").read_text()))
+    assert (settings.dataset, settings.model, settings.weight_bits) == (str(images), "cnn", 3)
+
+
+@pytest.mark.parametrize("sides", [(9,), (9, 12)])
+def test_images_of_several_sizes_are_resized(qunlearn, tmp_path, monkeypatch, sides):
+    monkeypatch.chdir(tmp_path)
+    for label in ("cat", "dog"):
+        (tmp_path / "pets" / label).mkdir(parents=True)
+        for n in range(12):
+            side = sides[n % len(sides)]
+            image = Image.new("RGB", (side, side), (20 * n, 0, 0))
+            image.save(tmp_path / "pets" / label / f"{n}.png")
+    assert qunlearn("init", "h.toml", "--dataset", "pets", "--model", "cnn")[0] == 0
+    text = (tmp_path / "h.toml").read_text()
+    (name,) = re.findall(r"such as (train/\w+/\d+\.png)\.", text)
+    assert tomllib.loads(text).get("image_size") == (64 if len(sides) > 1 else None)
+    quick = ("--image-size", 8, "--epochs", 1, "--width", 0.25, "--threads", 1)
+    asked = quick if len(sides) == 1 else quick[2:]
+    code, _, err = qunlearn("train", "--config", "h.toml", *asked, "--out", "original")
+    assert code == 0, err
+    assert name in json.loads((tmp_path / "original" / "split.json").read_text())["parts"]["train"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from qunlearn.cli.output import print_json, say
 from qunlearn.cli.settings import Json
+from qunlearn.errors import UserError
 
 File = Annotated[Path, typer.Argument(help="The settings file to write.")]
 Dataset = Annotated[
@@ -34,7 +36,7 @@ Weights = Annotated[
 QUESTIONS = {
     "dataset": (
         "Where is your data (a folder with one folder of images a class, or an .npz file)",
-        "",
+        None,
     ),
     "model": ("Which network (resnet18, mobilenetv2, cnn, or package.module:factory)", "resnet18"),
     "bits": ("How many bits for weights and activations (2 to 8, or 32)", "4"),
@@ -68,7 +70,12 @@ def command(
     if sys.stdin.isatty() and not json:
         for name, (question, usual) in QUESTIONS.items():
             if name not in answers:
-                answers[name] = typer.prompt(question, default=usual, show_default=bool(usual))
+                answers[name] = typer.prompt(
+                    question,
+                    default=usual,
+                    show_default=bool(usual),
+                    value_proc=partial(_checked, name),
+                )
     settings = StarterConfig.parse({name: answer for name, answer in answers.items() if answer})
     starter = write_starter(settings, file)
     if json:
@@ -77,3 +84,15 @@ def command(
     say(f"Written: {starter.file}. What to run next:")
     for line in starter.commands:
         say(f"  {line}")
+
+
+def _checked(name: str, answer: str) -> str:
+    """The answer; one that cannot be right is asked for again."""
+    from qunlearn.runs.starter import check_answer
+
+    try:
+        if answer:
+            check_answer(name, answer)
+    except UserError as error:
+        raise typer.BadParameter(str(error)) from None
+    return answer

@@ -10,6 +10,8 @@ from pathlib import Path
 from pydantic import Field
 
 from qunlearn.data.load import find_source
+from qunlearn.data.sources.decode import size_of
+from qunlearn.data.sources.folder import files_of
 from qunlearn.errors import UserError, unknown
 from qunlearn.models import models
 from qunlearn.runs.config import AdoptConfig, TrainConfig
@@ -18,6 +20,8 @@ from qunlearn.store.files import write_text
 from qunlearn.training.config import Bits, Config
 
 FULL_PRECISION = 32
+LOOKED_AT = 1000
+"""How many of a folder's images are looked at."""
 
 
 class StarterConfig(Config):
@@ -59,6 +63,35 @@ class Starter:
 
 
 @dataclass(frozen=True)
+class Found:
+    """The data that was named.
+
+    Attributes:
+        source: Its kind, as `find_source` calls it.
+        place: Its folder or file, if it is no named set.
+    """
+
+    source: str
+    place: Path | None
+
+    @property
+    def ids(self) -> str:
+        """What its ids are."""
+        if self.source == "folder" and self.place is not None:
+            ids = (name for name in files_of(self.place) if name.startswith("train/"))
+            return f"an id is the part and an image's path, such as {next(ids)}"
+        return "an id is one of `id_train`, or else train/0, train/1 and so on"
+
+    @property
+    def sizes_differ(self) -> bool:
+        """Whether a folder's images have several sizes, by about a thousand of them."""
+        if self.source != "folder" or self.place is None:
+            return False
+        files = list(files_of(self.place).values())
+        return len({size_of(file) for file in files[:: max(1, len(files) // LOOKED_AT)]}) > 1
+
+
+@dataclass(frozen=True)
 class Entry:
     """A line of the file.
 
@@ -73,20 +106,25 @@ class Entry:
 
 def write_starter(answers: StarterConfig, file: Path) -> Starter:
     """Write the settings file; nothing is written if an answer cannot be right."""
-    source = _check(answers)
+    data = _check(answers)
     if file.exists():
         raise UserError(f"There is a file {str(file)!r} already; name another, or move it away.")
     commands = _commands(answers, file)
-    write_text(file, starter_text(answers, source, commands))
+    write_text(file, starter_text(answers, data, commands))
     return Starter(file, commands)
 
 
-def starter_text(answers: StarterConfig, source: str, commands: tuple[str, ...]) -> str:
+def check_answer(name: str, answer: str) -> None:
+    """Raise if one answer cannot be right, whatever the others are."""
+    _check(StarterConfig.parse({"dataset": "digits", name: answer}))
+
+
+def starter_text(answers: StarterConfig, data: Found, commands: tuple[str, ...]) -> str:
     """The content of the file: each setting below what it means.
 
     Args:
         answers: The four answers.
-        source: The kind of data, as `find_source` calls it.
+        data: The data that was found.
         commands: What to run with the file.
     """
     kind = TrainConfig if answers.weights is None else AdoptConfig
@@ -95,8 +133,10 @@ def starter_text(answers: StarterConfig, source: str, commands: tuple[str, ...])
         "# Each setting is a flag, too, and a flag wins over this file.",
         "#",
         *(f"#     {command}" for command in commands),
+        "#",
+        f"# ids.csv: the samples to forget, one id a line; {data.ids}.",
     ]
-    for title, entries in _entries(answers, source).items():
+    for title, entries in _entries(answers, data).items():
         lines += ["", f"# {title}"]
         for name, entry in entries.items():
             written = toml.dumps({name: entry.value}).strip()
@@ -105,12 +145,12 @@ def starter_text(answers: StarterConfig, source: str, commands: tuple[str, ...])
     return "\n".join([*lines, ""])
 
 
-def _entries(answers: StarterConfig, source: str) -> Mapping[str, Mapping[str, Entry]]:
+def _entries(answers: StarterConfig, found: Found) -> Mapping[str, Mapping[str, Entry]]:
     """The settings, by the heading that they stand under."""
     data = {"dataset": Entry(answers.dataset)}
-    if source == "folder":
-        data["image_size"] = Entry(64, active=False)
-    elif source not in ("npz", "digits"):
+    if found.source == "folder":
+        data["image_size"] = Entry(64, active=found.sizes_differ)
+    elif found.source not in ("npz", "digits"):
         data["data_dir"] = Entry("data", active=False)
     data["metadata"] = Entry("people.csv", active=False)
     width = {} if answers.own_code else {"width": Entry(1.0)}
@@ -146,8 +186,8 @@ def _commands(answers: StarterConfig, file: Path) -> tuple[str, ...]:
     )
 
 
-def _check(answers: StarterConfig) -> str:
-    """The kind of data; raises if the data, the network or its weights cannot be found."""
+def _check(answers: StarterConfig) -> Found:
+    """What the data is; raises if the data, the network or its weights cannot be found."""
     source, place = find_source(answers.dataset, None)
     if place is not None and not place.exists():
         raise UserError(f"There is no file {str(place)!r}; name your data by its path.")
@@ -158,4 +198,4 @@ def _check(answers: StarterConfig) -> str:
             f"There is no file {str(answers.weights)!r}; name the trained network's safetensors "
             "file, or leave it out to train one."
         )
-    return source
+    return Found(source, place)
