@@ -71,7 +71,8 @@ def test_the_trial_is_a_real_training_step(factor, works):
     mine, its = context.Pipe()
     trial = context.Process(target=run_program, args=(program, its))
     trial.start()
-    trial.join(60)
+    assert mine.poll(60)  # nothing is received of a process that died
+    trial.join()
     assert mine.recv() == (None if works else "AssertionError")
 
 
