@@ -150,11 +150,11 @@ def test_killed_in_the_middle_and_started_again_gives_the_same_table(
 ):
     _, table = compared
     words = ["compare", run_folder, "--random", "0.1", "--methods", "ft,ga", "--threads", "1"]
-    words += ["--workers", workers, "--out", tmp_path / "killed", "--json"]
+    words += ["--out", tmp_path / "killed", "--json"]
     for name, value in QUICK["settings"].items():
         words += ["--set", f"{name}={value}"]
     words = [str(word) for word in words]
-    command = Started(words, tmp_path, tmp_path / "log")
+    command = Started([*words, "--workers", str(workers)], tmp_path, tmp_path / "log")
     deadline = time.monotonic() + 120
     while not (tmp_path / "killed" / "cells" / reached).is_dir():  # it is just being made
         assert command.process.is_alive(), command.log.read_text()
