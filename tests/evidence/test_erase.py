@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import zlib
 from pathlib import Path
@@ -118,9 +119,11 @@ def test_nothing_of_the_samples_is_left_and_the_run_still_works(qunlearn, place,
     assert qunlearn("report", "runs/forgotten", "--image")[0] == 0
     before = traces_in(folder, wanted)
     assert {"id", "keyed", "pixels", "scores"} == {what.split()[0] for what in before}
+    files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     code, out, err = qunlearn("erase", "runs/forgotten", "--dry-run", "--data", "people.npz")
     assert code == 0, err
     assert "original" in out
+    assert files == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert traces_in(folder, wanted) == before  # nothing was changed
     assert qunlearn("erase", "runs/forgotten")[0] == 2  # nobody confirmed it
     code, out, err = qunlearn("erase", "runs/forgotten", "--data", "people.npz", "--yes")
@@ -558,6 +561,33 @@ def test_no_score_of_a_single_sample_is_left(qunlearn, place):
     assert rounded["confidence"] == float(f"{score:.3g}")
     code, _, err = qunlearn("report", runs / "one")
     assert code == 0, err
+
+
+def sealed_again(run, name, text):
+    """Change a file of a run, and leave it out of the checksums."""
+    (run / name).write_text(text)
+    sums = (run / "checksums.txt").read_text().splitlines()
+    (run / "checksums.txt").write_text("\n".join(s for s in sums if name not in s) + "\n")
+
+
+def test_images_are_cached_for_each_place_that_a_run_read_them_from(place):
+    folder, _ = place
+    original, run = folder / "runs" / "original", folder / "runs" / "forgotten"
+    shutil.copytree(folder, folder / "moved", ignore=shutil.ignore_patterns("runs"))
+    moved = folder / "moved" / "people.npz"
+    config = (original / "config.toml").read_text()
+    settings = re.sub("(?m)^dataset = .*$", f'dataset = "{moved}"', config)
+    sealed_again(original, "config.toml", settings)
+    cached = default_cache_dir() / "images" / f"{cached_as('people', moved)}.k.npy"
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    cached.write_bytes(b"decoded")
+    assert "cache" not in {left.kind for left in plan_erasing(run).left}
+    info = json.loads((run / "run.json").read_text()) | {"made_in": "Python"}
+    sealed_again(run, "run.json", json.dumps(info))
+    plan = plan_erasing(run)
+    assert "cache" in {left.kind for left in plan.left}  # Python may have named any folder
+    erase(run, plan)
+    assert not cached.exists()
 
 
 def test_proofs_and_exported_networks_go_with_the_run(qunlearn, place):

@@ -205,6 +205,7 @@ def test_wrong_requests_are_refused_in_a_sentence(qunlearn, story, tmp_path):
         ("rule\nuser = 'anna@example.org'\n", "equality is written =="),
         ("id,received\ntrain/1,2999-01-01\n", "is in the future"),
         ("id\ntrain/none\n", "'train/none'"),
+        ('id,reference\ntrain/1,"a\nb"\n', r"reference = 'a\nb' is not a reference"),
     ):
         (tmp_path / "r.csv").write_text(text)
         words = ("--requests", tmp_path / "r.csv", "--method", "ga", "--out", tmp_path / "n")
@@ -216,6 +217,12 @@ def test_wrong_requests_are_refused_in_a_sentence(qunlearn, story, tmp_path):
     code, _, err = qunlearn("forget", origin, *words)
     assert code == 2
     assert "'18.11.2026' is not a date; write it as 2026-11-18" in err
+    for reference in ("", " ", "two\nlines", "\x1b[31mred", "x" * 101):
+        words = ("--random", 0.1, "--reference", reference, "--out", tmp_path / "n")
+        code, _, err = qunlearn("forget", origin, *words)
+        assert code == 2, reference
+        assert "is not a reference; write one line" in err
+        assert "\x1b" not in err
     words = ("--random", 0.1, "--requests", tmp_path / "r.csv", "--out", tmp_path / "n")
     code, _, err = qunlearn("forget", origin, *words)
     assert code == 2

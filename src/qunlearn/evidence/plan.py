@@ -270,7 +270,7 @@ def _left(run: Run, data: Path | None, within: Path) -> list[Left]:
         place = str(config.data_dir or config.dataset)
         left.append(Left("embedded" if embedded else "data", place))
     if run.info.made_in == "Python":  # which may have named any folder with cache_dir=
-        left.append(Left("cache"))
+        left.append(Left("cache", "in the folders that were named with cache_dir="))
     if config.metadata is not None:
         left.append(Left("metadata", str(config.metadata)))
     return left

@@ -17,6 +17,8 @@ from qunlearn.errors import UserError
 from qunlearn.runs.lines import RequestLine
 
 COLUMNS = ("id", "rule", "received", "reference")
+LONGEST = 100
+"""Maximum number of characters of a reference."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,16 @@ def checked_day(text: str, name: str) -> str:
     if day > datetime.now(UTC).date():
         raise UserError(f"{name} = {text!r} is in the future; check the year and the month.")
     return day.isoformat()
+
+
+def checked_reference(text: str, name: str) -> str:
+    """What a request is called: a line that tables and pages can show."""
+    if not text.strip() or not text.isprintable() or len(text) > LONGEST:
+        raise UserError(
+            f"{name} = {text[:LONGEST]!r} is not a reference; write one line of at most {LONGEST} "
+            "characters, such as REQ-17."
+        )
+    return text
 
 
 def read_requests(path: Path) -> list[Row]:
@@ -73,7 +85,10 @@ def _row(number: int, cells: list[str], places: Mapping[str, int | None], path: 
     received = (
         checked_day(values["received"], f"In {where}, received") if values["received"] else ""
     )
-    return Row(number, values["id"], values["rule"], received or None, values["reference"] or None)
+    reference = values["reference"] and checked_reference(
+        values["reference"], f"In {where}, reference"
+    )
+    return Row(number, values["id"], values["rule"], received or None, reference or None)
 
 
 def asked_together(split: Split, path: Path) -> tuple[Split, tuple[RequestLine, ...]]:

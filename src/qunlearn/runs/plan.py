@@ -15,7 +15,7 @@ from qunlearn.errors import UserError
 from qunlearn.methods.base import Method, MethodConfig
 from qunlearn.methods.find import find_method
 from qunlearn.methods.forget import check_request, settings_of
-from qunlearn.runs.batch import asked_together, checked_day
+from qunlearn.runs.batch import asked_together, checked_day, checked_reference
 from qunlearn.runs.data import data_config, located
 from qunlearn.runs.lines import RequestLine
 from qunlearn.runs.metrics import metrics_of
@@ -136,7 +136,9 @@ def _begun_request(config: ForgetConfig, out: Path) -> Request | None:
 
 def _with_request(split: Split, config: ForgetConfig) -> tuple[Split, tuple[RequestLine, ...]]:
     """The split with the request, and its lines for the ledger."""
-    received = config.received and checked_day(config.received, "received")
+    received, reference = config.received, config.reference
+    received = None if received is None else checked_day(received, "received")
+    reference = None if reference is None else checked_reference(reference, "reference")
     if config.requests is not None:
         others = [flag for name, flag in WAYS.items() if getattr(config, name) is not None]
         others += [f"--{n}" for n in ("received", "reference") if getattr(config, n) is not None]
@@ -148,8 +150,8 @@ def _with_request(split: Split, config: ForgetConfig) -> tuple[Split, tuple[Requ
     split = add_request(split, config)
     request = split.requests[-1]
     count = len(request.ids) + len(request.retired)
-    line = RequestLine(count, config.reference, received)
-    return split, (line,) if config.reference or received else ()
+    line = RequestLine(count, reference, received)
+    return split, (line,) if reference or received else ()
 
 
 def add_request(split: Split, request: RequestConfig) -> Split:
