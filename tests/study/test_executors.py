@@ -172,6 +172,17 @@ def test_a_cell_made_from_what_was_sent_is_the_cell_made_here(run_folder, cell_r
     assert run_task(asked, lambda need: None).kind == "missing"
 
 
+def test_a_node_that_was_sent_something_else_does_not_ask_again(run_folder, tmp_path):
+    here = cell(run_folder, tmp_path)
+    run, data = needs_of(here.config)
+    parcels = {run.folder: pack(run, here.config), data.folder: {"data.npz": b"no archive"}}
+    task = replace(away(here, tmp_path), study="other")
+    result = run_task(task, lambda need: parcels[need.folder])
+    node.delete_sent("other")
+    assert result.kind == "failed"
+    assert "was sent for data_path is not what the run was made with" in result.message
+
+
 def test_a_node_finds_its_own_copy_of_the_data(run_folder, tmp_path, monkeypatch):
     here = cell(run_folder, tmp_path)
     data = needs_of(here.config)[-1]

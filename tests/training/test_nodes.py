@@ -235,7 +235,9 @@ def test_nodes_need_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_that_dies_between_two_tasks_is_a_failure_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    joined = Group(launched_by(TORCHRUN | {"RANK": "0", "LOCAL_RANK": "0"}), dist.HashStore())
+    first = launched_by(TORCHRUN | {"RANK": "0", "LOCAL_RANK": "0"})
+    assert first is not None
+    joined = Group(first, dist.HashStore())
 
     def unreachable(self: Group, message: object) -> None:
         raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")

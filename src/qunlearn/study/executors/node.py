@@ -191,7 +191,13 @@ def _locate(
         if files is None:
             raise
     unpack(store / need.folder, files)
-    return find(need, run, store)
+    try:
+        return find(need, run, store)
+    except LookupError:  # to send it again would not help
+        raise Failure(
+            f"What the node {host_name()!r} was sent for {need.field} is not what the run was made "
+            "with; check it on the machine that was given the command."
+        ) from None
 
 
 def make_in_place(cell: Cell, timeout: float = LOCK_TIMEOUT) -> None:
