@@ -221,7 +221,8 @@ def test_brackets_hide_no_code_in_a_file(qunlearn, tmp_path, monkeypatch):
     file = tmp_path / "c.toml"
     (tmp_path / "[mine.py").write_text("raise SystemExit('it was run')\n")
     file.write_text('model = "[mine:net]"\n')
-    words = ("train", *WORDS, "--config", file, "--out", tmp_path / "r")
+    words = flags({name: value for name, value in SMALL.items() if name != "model"})
+    words = ("train", *words, "--config", file, "--out", tmp_path / "r")
     assert "code of your own" in refuse(qunlearn, tmp_path, *words)
 
 

@@ -20,7 +20,7 @@ def test_a_disk_that_gets_full(qunlearn, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
     try:
-        told = qunlearn("train", *WORDS, "--out", tmp_path / "run")
+        told = qunlearn("train", *WORDS, "--model", "resnet18", "--out", tmp_path / "run")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     one_sentence(told, "checkpoint.safetensors' could not be written: File too large")

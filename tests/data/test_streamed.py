@@ -150,7 +150,7 @@ def test_erasing_names_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     model = qu.ModelSpec("cnn", classes=3, channels=3, size=5).build()
     model = qu.train(model, split, epochs=1)
     qu.save(model, split, tmp_path / "run", data=True)
-    (step,) = _cache_steps(Run.open(tmp_path / "run"), None)
+    (step,) = _cache_steps([Run.open(tmp_path / "run")], None)
     assert step.action == "cache"
     file = file_of(data.images)
     assert file is not None

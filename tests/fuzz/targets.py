@@ -125,7 +125,7 @@ def of_runs(base: Path) -> dict[str, Target]:
 
     shutil.copy(base / "original" / "config.toml", base / "train.toml")
     shutil.copy(base / "original" / "model.safetensors", base / "adopted.safetensors")
-    spec = ModelSpec("resnet18", classes=10, channels=1, size=8, width=0.125)
+    spec = ModelSpec("cnn", classes=10, channels=1, size=8, width=0.125)
     adopted = base / "adopted.safetensors"
     (base / "about.json").write_text(
         json.dumps(

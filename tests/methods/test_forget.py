@@ -269,7 +269,8 @@ def make_twins(home: Path) -> None:
     other = train_run(TrainConfig.parse({**full, "seed": 5}), home / "other")
     (home / "unseen.txt").write_text("\n".join(split_of(twin).data.ids[i] for i in range(20)))
     weights = {"weights": twin.model_path, "held_out": home / "unseen.txt"}
-    told = {name: SMALL[name] for name in ("dataset", "subset", "width", "batch_size", "threads")}
+    names = ("dataset", "subset", "model", "width", "batch_size", "threads")
+    told = {name: SMALL[name] for name in names}
     forget_run(ForgetConfig.parse(ask), home / "retrain")
     adopt_run(AdoptConfig.parse({**told, **weights}), home / "adopted")
     forget_run(retrain_of(few, epochs=1), home / "own retrain")

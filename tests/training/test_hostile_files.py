@@ -161,10 +161,10 @@ def test_names_in_a_list_of_images_cannot_climb(tmp_path, name):
     (base / "val").mkdir()
     (base / "wnids.txt").write_text("n1\n")
     (base / "val" / "val_annotations.txt").write_text(f"{name}\tn1\n")
-    with pytest.raises(UserError, match=r"no name of a file|file that is missing"):
+    with pytest.raises(UserError, match=r"a path or too long|file that is missing"):
         load_dataset("tiny-imagenet", data_dir=tmp_path)
     (base / "wnids.txt").write_text(f"{name}\n")
-    with pytest.raises(UserError, match=r"no name of a file|is missing"):
+    with pytest.raises(UserError, match=r"a path or too long|is missing"):
         load_dataset("tiny-imagenet", data_dir=tmp_path)
 
 
@@ -182,7 +182,8 @@ def test_what_an_onnx_file_says_of_itself(text):
 
 def test_a_file_never_decides_which_code_is_run(qunlearn, tmp_path):
     (tmp_path / "a.toml").write_text('model = "plain_net:make"\n')
-    words = [*flags(SMALL), "--config", tmp_path / "a.toml", "--out", tmp_path / "run"]
+    words = flags({name: value for name, value in SMALL.items() if name != "model"})
+    words += ["--config", tmp_path / "a.toml", "--out", tmp_path / "run"]
     code, _, err = qunlearn("train", *words)
     assert (code, "--model plain_net:make" in err) == (2, True)
     assert not (tmp_path / "run").exists()
