@@ -195,6 +195,13 @@ def test_a_target_in_words():
     assert "More steps" not in said
     late = verdict_of(calibrated(0.755, waited_for=("target", "target"))).reasons[0]
     assert late.count("More steps than planned were needed until the target was reached.") == 1
+    fallen = {"retained_before": 96.2, "retained_after": 91.7}
+    low = verdict_of(calibrated(0.755, waited_for=("retained",), **fallen)).reasons[0]
+    assert "did not recover: accuracy on 500 of them is 91.7 %, before 96.2 %" in low
+    risen = verdict_of(calibrated(0.755, waited_for=("retained",), retained_after=99.0)).reasons[0]
+    assert "needed until retained samples recovered" in risen
+    short = verdict_of(calibrated(0.9, waited_for=("target",))).reasons[0]
+    assert "did not reach the target" in short
     assert "Logits were rescaled by 1.23" in said
     assert "no random share" in said
     gone = replace(calibrated(0.01, target=0.0, chance=0.0, class_wise=True), whole_classes=True)

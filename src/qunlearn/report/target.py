@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qunlearn.methods.calibration import Calibration
-from qunlearn.methods.constants import UNEVEN
+from qunlearn.methods.calibration import Calibration, Wait
+from qunlearn.methods.constants import RECOVERED, UNEVEN, WATCHED
 from qunlearn.report.html import counted
 from qunlearn.report.verdict import COARSE, Verdict
 
@@ -30,13 +30,7 @@ def target_words(calibration: Calibration) -> str:
             f"{calibration.distance:.2f}, before {calibration.distance_before:.2f}; up to "
             f"{max(UNEVEN, calibration.distance_chance):.2f} counts as reached."
         )
-    for waited in dict.fromkeys(calibration.waited_for):
-        words.append(
-            "More steps than planned were needed until "
-            + {"target": "the target was reached.", "retained": "retained samples recovered."}[
-                waited
-            ]
-        )
+    words += [_waited(calibration, reason) for reason in dict.fromkeys(calibration.waited_for)]
     if calibration.logit_scale > 1.02:
         words.append(
             f"Logits were rescaled by {calibration.logit_scale:.2f} to restore the original "
@@ -45,6 +39,21 @@ def target_words(calibration: Calibration) -> str:
     if not calibration.random and not calibration.class_wise:
         words.append("The request is no random share; unseen samples are the best model there is.")
     return " ".join(words)
+
+
+def _waited(calibration: Calibration, reason: Wait) -> str:
+    """What steps were added for, and whether they brought it."""
+    before, after = calibration.retained_before, calibration.retained_after
+    if reason == "target":
+        if calibration.state == "short":
+            return "More steps than planned were taken, and did not reach the target."
+        return "More steps than planned were needed until the target was reached."
+    if before is not None and after is not None and after < before - RECOVERED:
+        return (
+            "More steps than planned were taken, and retained samples did not recover: accuracy on "
+            f"{WATCHED} of them is {after:.1f} %, before {before:.1f} %."
+        )
+    return "More steps than planned were needed until retained samples recovered."
 
 
 def _lead(calibration: Calibration) -> str:
