@@ -57,7 +57,7 @@ def run_answers(metrics: RunMetrics, verdict: Verdict) -> list[Answer]:
         _chance_words(metrics.parts["forget"].samples, max(SMALLEST, verdict.chance)),
         "It was compared with a model that was retrained without them."
         if retrain is not None
-        else "There is no retrained model, so forgotten samples were compared with unseen ones.",
+        else "Without a retrained model, forgotten samples were compared with unseen ones.",
         _probe_words(metrics.relearning),
         PROOF,
     ]
