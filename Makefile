@@ -43,7 +43,7 @@ release-check: .venv/runtime
 # What the package needs, and then what its tests need; constraints.txt (tools/lock.py) pins both.
 .venv/runtime: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("qunlearn needs Python 3.11 or later; this is " + sys.version.split()[0] + ": make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
-	@echo "Installing into .venv (once) ..."
+	@echo "Installing into .venv (once; some minutes) ..."
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@

@@ -3,6 +3,7 @@
 import copy
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -188,6 +189,9 @@ def test_the_control_follows_the_request(nets, split):
 def test_without_the_network_before_there_is_no_difference(nets, split):
     with pytest.raises(NotApplicable, match="before forgetting is not available"):
         differ(Case(nets["original"], split), ShadowConfig())
+    run = SimpleNamespace(config={"run": "runs/moved"})
+    with pytest.raises(NotApplicable, match="forgotten from, 'runs/moved'"):
+        differ(Case(nets["original"], split, run=run), ShadowConfig())
 
 
 def made_up(chance, shift, count):

@@ -1,6 +1,7 @@
 """What the page answers, for measurements that leave no doubt and for some that do."""
 
 import copy
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from qunlearn.report.alone import alone
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.comparison import view_of
 from qunlearn.report.judge import verdict_of
+from qunlearn.report.summary import SURE, run_answers
 from qunlearn.runs.metrics import RunMetrics, modernise
 from qunlearn.store.typed import typed
 from qunlearn.study.table import read_table
@@ -350,3 +352,15 @@ def test_what_a_later_request_brings_back_is_said():
     parts = better.before.parts
     parts["held_out"] = replace(parts["held_out"], confidence=0.30)
     assert verdict_of(better).level == "yes"
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_what_may_be_chance_is_one_figure_for_every_reader(compared):
+    made = calibrated(0.76, samples=60)
+    if compared:
+        made = replace(made, reference=made.before)
+    verdict = verdict_of(made)
+    sure = next(each.words for each in run_answers(made, verdict) if each.question == SURE)
+    said = re.findall(r"of up to (\d+) points may be chance", " ".join([sure, *verdict.cautions]))
+    assert len(said) == 2
+    assert len(set(said)) == 1

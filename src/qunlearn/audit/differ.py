@@ -187,9 +187,11 @@ def _furthest(separation: Separation) -> float:
 def differ(case: Case, settings: ShadowConfig) -> DifferAudit:
     """Compare the networks before and after forgetting; see `DifferAudit`."""
     if case.before is None:
+        named = None if case.run is None else case.run.config.get("run")
         raise NotApplicable(
             "The network before forgetting is not available, and its difference to the one after "
-            "is what this audit looks at; restore the run that was forgotten from."
+            "is what this audit looks at; restore the run that was forgotten from"
+            f"{'' if named is None else f', {str(named)!r}'}."
         )
     shadow = learned(case, settings)
     split, labels = case.split, case.split.data.labels

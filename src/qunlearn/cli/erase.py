@@ -60,8 +60,8 @@ def command(
     listed |= {"outdated": list(plan.outdated)}
     if plan.cascade and not (cascade or dry_run or begun):
         raise UserError(
-            f"Others need what would be erased: {', '.join(plan.cascade)}; see what would become "
-            "of them with --dry-run, and add --cascade to do it."
+            f"Other runs need what would be erased: {', '.join(plan.cascade)}; see what would "
+            "become of them with --dry-run, and add --cascade to do it."
         )
     if not json:
         for line in words:

@@ -210,12 +210,11 @@ def alone(metrics: Scores, before: Scores, whole_class: bool = False) -> Verdict
             none of them right, seen or not.
     """
     view = Alone(metrics, before)
-    reasons, cautions = (
-        (_class_figures(view), (NO_REFERENCE, PROOF))
-        if whole_class
-        else (_figures(view), _cautions(view))
-    )
-    return decided(CLASS_RULES if whole_class else RULES, view, reasons, cautions)
+    if whole_class:
+        chance = half_width(view.after.FA, view.after.parts["forget"].samples)
+        cautions: tuple[str, ...] = (NO_REFERENCE, PROOF)
+        return decided(CLASS_RULES, view, _class_figures(view), cautions, chance)
+    return decided(RULES, view, _figures(view), _cautions(view), view.coarse)
 
 
 def _figures(view: Alone) -> tuple[str, ...]:

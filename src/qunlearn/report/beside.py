@@ -228,7 +228,7 @@ RULES: tuple[Rule[Beside], ...] = (
 
 def beside_retrain(view: Beside) -> Verdict:
     """The answer where there is a retrained model to compare with."""
-    return decided(RULES, view, _figures(view), _cautions(view))
+    return decided(RULES, view, _figures(view), _cautions(view), view.coarse)
 
 
 def _figures(view: Beside) -> tuple[str, ...]:

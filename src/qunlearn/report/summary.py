@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from qunlearn.methods.relearn import Relearning
 from qunlearn.metrics import Scores
-from qunlearn.metrics.gap import half_width
 from qunlearn.report.beside import Beside
 from qunlearn.report.html import counted
 from qunlearn.report.verdict import HARM, PROOF, SMALLEST, Verdict
@@ -54,12 +53,11 @@ def run_answers(metrics: RunMetrics, verdict: Verdict) -> list[Answer]:
     assert metrics.before is not None, "a run that has forgotten nothing gets no verdict"
     after, before = Accuracies.of(metrics), Accuracies.of(metrics.before)
     retrain = None if metrics.reference is None else Accuracies.of(metrics.reference)
-    forgotten = metrics.parts["forget"].samples
     sure = [
-        _chance_words(forgotten, max(SMALLEST, half_width(after.forgotten, forgotten))),
+        _chance_words(metrics.parts["forget"].samples, max(SMALLEST, verdict.chance)),
         "It was compared with a model that was retrained without them."
         if retrain is not None
-        else "There is no retrained model, so forgotten samples were compared with unseen ones.",
+        else "Without a retrained model, forgotten samples were compared with unseen ones.",
         _probe_words(metrics.relearning),
         PROOF,
     ]

@@ -34,6 +34,7 @@ class Verdict:
         reasons: What it rests on.
         cautions: How far it can be trusted.
         met: False if a target was missed, that of this request or of an earlier one.
+        chance: The gap that chance alone may make in what decided, in points.
     """
 
     level: str
@@ -42,6 +43,7 @@ class Verdict:
     reasons: tuple[str, ...]
     cautions: tuple[str, ...] = (PROOF,)
     met: bool = True
+    chance: float = 0.0
 
     @property
     def answer(self) -> str:
@@ -70,9 +72,13 @@ class Rule(Generic[V]):
 
 
 def decided(
-    rules: Iterable[Rule[V]], view: V, reasons: tuple[str, ...], cautions: tuple[str, ...]
+    rules: Iterable[Rule[V]],
+    view: V,
+    reasons: tuple[str, ...],
+    cautions: tuple[str, ...],
+    chance: float,
 ) -> Verdict:
     """The verdict of the first rule that applies."""
     rule = next(rule for rule in rules if rule.applies(view))
     headline = rule.headline if isinstance(rule.headline, str) else rule.headline(view)
-    return Verdict(rule.level, rule.word, headline, reasons, cautions)
+    return Verdict(rule.level, rule.word, headline, reasons, cautions, chance=chance)
