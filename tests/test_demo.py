@@ -22,9 +22,10 @@ def test_the_story_means_something(tmp_path):
     assert result.forgotten.reference.FA < before.FA - 10  # which Retrain does not know either
     assert result.forgotten.relearning is not None
     assert result.verdict.word
+    assert f"{result.beside.word}:" in result.report.read_text()  # the page says what is printed
     assert 0 < result.seconds < result.retraining
     page = result.report.read_text()
-    assert "cnn at 0.5 of its width; bits of weights 4, of inputs 4" in page
+    assert "cnn at 0.8 of its width; bits of weights 4, of inputs 4" in page
     assert "in the first and last layer 8 (lsq+)" in page
     assert "a model retrained without them gets" in page
 
@@ -36,11 +37,13 @@ def test_what_it_prints_says_what_happened_and_what_to_try_next(qunlearn, tmp_pa
     assert code == 0
     lines = out.splitlines()
     assert next(line for line in lines if line.startswith("Did the model forget?"))
+    assert f"judged by that network? {small.beside.answer}" in out
     assert [line.split()[1] for line in lines[-3:]] == ["init", "train", "forget"]
     assert not re.search(r"\b(FA|RA|TA|MIA|AG)\b", out)
     asked = json.loads(qunlearn("demo", "--json", "--out", tmp_path / "new")[1])
     assert asked["forgotten"]["FA"] == small.forgotten.FA
     assert asked["verdict"]["word"] == small.verdict.word
+    assert asked["beside"]["word"] == small.beside.word
 
 
 def test_the_noise_is_each_digits_own_and_always_the_same(tmp_path):
@@ -49,6 +52,6 @@ def test_the_noise_is_each_digits_own_and_always_the_same(tmp_path):
     assert first.images.equal(again.images)
     clean = load_dataset("digits", subset=100)
     noise = first.images[:100].double() - clean.images[:100].double()
-    assert int((~first.is_test).sum()) == 200  # each digit twice
+    assert int((~first.is_test).sum()) == 100
     assert np.corrcoef(noise[0].flatten(), noise[1].flatten())[0, 1] == pytest.approx(0, abs=0.5)
     assert noise.std() > 50

@@ -99,10 +99,11 @@ def main() -> None:
             sys.exit(f"release-check: {wheel.name} says that its version is {version}.")
         demo = json.loads(run(programs / "qunlearn", "demo", "--json", "--out", "demo", cwd=empty))
         page = empty / demo["report"]
-        if demo["verdict"]["level"] != "yes" or not page.is_file():
-            sys.exit(f"release-check: the demo ended with {demo['verdict']['word']!r}.")
+        answers = [demo[judged]["word"] for judged in ("verdict", "beside")]
+        if answers != ["Yes", "Yes"] or not page.is_file():
+            sys.exit(f"release-check: the demo answered {' and '.join(answers)}.")
         sizes = ", ".join(f"{file.name} ({file.stat().st_size / 1024:,.0f} KiB)" for file in files)
-        print(f"release-check: {sizes} may be released; the demo's answer is yes.")
+        print(f"release-check: {sizes} may be released; the demo answers yes.")
 
 
 if __name__ == "__main__":

@@ -151,12 +151,21 @@ def test_an_attack_that_guesses_decides_nothing():
     shown = {**RETRAIN, "MIA": 25.0}
     assert beside(shown, attack=60.0).word == "Only in part"
     verdict = beside(shown, attack=51.0)
-    assert verdict.word == "Inconclusive"
+    assert verdict.word == "Yes"  # accuracy decides: it was 99 % before, and is Retrain's now
     assert any("51.0 %" in caution for caution in verdict.cautions)
-    assert beside({**RETRAIN, "FA": 93.0}, attack=51.0).word == "No"  # FA is no attack
+    assert beside({**RETRAIN, "FA": 93.0}, attack=51.0).word == "No"
+    assert beside({**RETRAIN, "FA": 84.5}, attack=51.0).word == "Mostly"
     few = beside(shown, attack=60.0, test=30)  # which 30 samples give to guessing, too
-    assert few.word == "Inconclusive"
-    assert any("guessing may reach 67.5 %" in caution for caution in few.cautions)
+    assert few.word == "Yes"
+    assert any("may reach 67.5 %" in caution for caution in few.cautions)
+
+
+def test_where_neither_the_attack_nor_accuracy_tells_nothing_is_said():
+    before = {**RETRAIN, "FA": 80.5, "MIA": 20.0}
+    parts = {"forget": 4_500, "retain": 40_000, "test": 10_000}
+    assert beside_retrain(Beside(RETRAIN, before, RETRAIN, parts, 0.0, attack=51.0)).word == (
+        "Inconclusive"
+    )
 
 
 def calibrated(reached, samples=4_500, **more):

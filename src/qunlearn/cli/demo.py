@@ -55,6 +55,7 @@ def command(settings: DemoConfig, json: Json = False) -> None:
                 "original": result.original.to_json()["parts"],
                 "forgotten": forgotten.to_json(),
                 "verdict": asdict(result.verdict),
+                "beside": asdict(result.beside),
                 "seconds": {"forgetting": result.seconds, "retraining": result.retraining},
                 "report": str(result.report),
             }
@@ -65,6 +66,7 @@ def command(settings: DemoConfig, json: Json = False) -> None:
     print_verdict(replace(forgotten, reference=None), result.verdict)
     say(f"\n{time_words(result.seconds, result.retraining)} A retrained network is the reference:")
     print_text_table(story_table(forgotten))
+    say(f"Did it forget, judged by that network? {result.beside.answer}")
     say(f"The page that shows it: {result.report}\n")
     say("To try it on your own data:")
     for line in NEXT:

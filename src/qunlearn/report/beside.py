@@ -133,14 +133,26 @@ class Beside:
         return max(self.slack("FA"), self.slack("MIA"))
 
     @property
+    def telling(self) -> tuple[str, ...]:
+        """The figures that say something: MIA does not where the attack only guesses."""
+        return tuple(score for score in SCORES if not (score == "MIA" and self.guesses))
+
+    @property
     def close(self) -> bool:
-        """Whether each figure is within chance of Retrain's."""
-        return all(abs(self.above(score)) <= self.slack(score) for score in SCORES)
+        """Whether each of them is within chance of Retrain's."""
+        return all(abs(self.above(score)) <= self.slack(score) for score in self.telling)
 
     @property
     def near(self) -> bool:
-        """Whether AG is also within the noise floor (2 points if that is unknown)."""
-        return self.close and self.gap <= (SMALLEST if self.floor is None else self.floor)
+        """Whether their mean gap is also within the noise floor (2 points if that is unknown)."""
+        gap = sum(abs(self.above(score)) for score in self.telling) / len(self.telling)
+        return self.close and gap <= (SMALLEST if self.floor is None else self.floor)
+
+    @property
+    def little(self) -> bool:
+        """Whether it was like Retrain already before forgetting."""
+        forgotten = [score for score in self.telling if score in ("FA", "MIA")]
+        return all(abs(self.above(s, self.before)) <= self.slack(s) for s in forgotten)
 
     def stands_out(self, score: str, sign: int) -> bool:
         """Whether the gap in that direction exceeds chance, and HARM points or half of before."""
@@ -180,7 +192,7 @@ RULES: tuple[Rule[Beside], ...] = (
     Rule(lambda v: v.hides, "too-much", "Too much", HIDES),
     # The measurements decide nothing.
     Rule(
-        lambda v: v.guesses,
+        lambda v: v.guesses and v.little,
         "unsure",
         "Inconclusive",
         "the model treats samples that it never saw much like those it was trained on.",
@@ -249,15 +261,15 @@ def _cautions(view: Beside) -> tuple[str, ...]:
     cautions, coarse = [], view.coarse
     if view.guesses:
         cautions.append(
-            "The membership attack is too weak to judge by: on its own training samples it is "
-            f"right in {view.attack:.1f} % of cases, and guessing may reach "
-            f"{view.least_accuracy:.1f} %."
+            "The membership attack is too weak to judge by, and accuracy decides: on its own "
+            f"training samples the attack is right in {view.attack:.1f} % of cases, and guessing "
+            f"may reach {view.least_accuracy:.1f} %."
         )
     if view.exposed:
         cautions.append(
             f"LiRA, which judges each sample by itself, identifies some of them: {view.exposed}."
         )
-    if all(abs(view.above(s, view.before)) <= view.slack(s) for s in ("FA", "MIA")):
+    if view.little:
         cautions.append(
             "Already before forgetting the model was not clearly different from Retrain on these "
             "samples: there was little to forget, so this says little about the method."
