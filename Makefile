@@ -10,7 +10,12 @@ ONE_THREAD := OMP_NUM_THREADS=1
 demo: .venv/runtime
 	@$(BIN)/qunlearn demo
 
-test: lint
+# The checks of `lint` run beside the tests.
+test: .venv/installed
+	@$(MAKE) --no-print-directory -j2 lint tests
+
+.PHONY: tests
+tests: .venv/installed
 	@$(ONE_THREAD) $(BIN)/pytest -n auto --dist worksteal
 
 # Also the tests that start launchers, clusters and jobs, one after another: each needs the cores.

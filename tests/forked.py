@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from qunlearn.cli.main import main
+from qunlearn.report import drawing
 
 BUG = 70
 """The exit code of a child whose command raised what the command line does not expect."""
@@ -129,6 +130,7 @@ def _serve(other_end: Connection, requests: Connection) -> None:
     other_end.close()  # or nobody could tell that the first process has closed it
     for name in LOADED:
         importlib.import_module(name)
+    drawing.draw("first", "", "", (1, 1), lambda figure: figure.text(0, 0, "a"))  # loads fonts
     gc.freeze()  # or each child would copy the memory that its collector visits
     while True:
         try:

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from conftest import made_once
 
-from qunlearn.audit import Work, audits, finding_of, rows_of, table_of
+from qunlearn.audit import AuditRow, Work, audits, finding_of, rows_of, table_of
 from qunlearn.audit.every import AuditAllConfig
 from qunlearn.audit.run import ROW
 from qunlearn.errors import UserError
+from qunlearn.report.audit_table import printed_audits
 from qunlearn.report.record import findings_of
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.request import ForgetConfig
@@ -54,6 +55,14 @@ def test_what_fits_is_run_and_the_rest_is_listed(qunlearn, run, monkeypatch):
     assert "Attacks that forgetting did not aim at" in page
     assert "beyond the budget" in page
     assert (run / "figures" / "audit-differ.svg").is_file()
+
+
+def test_for_a_terminal_reasons_stand_below_a_table_that_is_narrow():
+    long = "it told no more of the forgotten samples than a Retrain would." * 3
+    rows = [AuditRow("relearn", ("network", "Retrain"), (), "pass", long)]
+    table, reason, _ = printed_audits(rows)
+    assert max(map(len, table.rows[0])) < 30
+    assert reason == f"relearn: pass, {long}"
 
 
 def test_interrupted_it_keeps_what_was_found(qunlearn, run, monkeypatch):

@@ -266,6 +266,10 @@ def test_oeu_is_the_paper_s(qunlearn, run_folder, tmp_path):
             "'ft' has no .*leave --budget out",
         ),
         (["--random", "0.1", "--budget", "0"], "budget = '0' .* more than 0"),
+        (
+            ["--random", "0.1", "--budget", "10m"],
+            "'10m' is invalid: give a number of steps, as 300",
+        ),
         (["--random", "0.1", "--budget", "inf"], "budget = 'inf' .* finite number"),
         (["--random", "0.1", "--epochs", "0"], "epochs = .*0.* 1 or more"),
         (

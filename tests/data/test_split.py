@@ -225,6 +225,11 @@ def test_forgotten_samples_may_be_erased_and_the_manifest_stays_the_same(toy):
     assert Split.from_json(further.to_json(), left).digest == further.digest
 
 
+def test_a_single_id_that_cannot_be_used_is_not_counted(toy):
+    with pytest.raises(UserError, match="^The id cannot be used: 1 unknown"):
+        Split.make(toy).forget_ids(["x1"])
+
+
 def test_all_ids_that_cannot_be_used_are_counted_and_named_by_kind(toy):
     split = Split.make(toy)
     trained, unseen = (sorted(names(split, part)) for part in (split.train, split.held_out))

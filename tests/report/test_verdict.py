@@ -15,6 +15,7 @@ from qunlearn.report.alone import alone
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.comparison import view_of
 from qunlearn.report.judge import verdict_of
+from qunlearn.report.relearning import relearning_words
 from qunlearn.report.summary import SURE, run_answers
 from qunlearn.runs.metrics import RunMetrics, modernise
 from qunlearn.store.typed import typed
@@ -249,6 +250,21 @@ def test_what_comes_back_is_no_yes_unless_shallow_was_chosen():
         assert verdict.reasons[-1].startswith("Shallow: 200 steps")
         assert "75.5 % before, 95.0 % after" in verdict.reasons[-1]
         assert "That is 19.5 points" in verdict.reasons[-1]
+
+
+def test_confidence_that_falls_less_than_on_unseen_samples_is_not_said_to_come_back():
+    words = relearning_words(Relearning(200, 0.05, 75.5, 74.0, 75.0, 66.0, 80.0, 3.0))
+    assert "Shallow: 200 steps of fine-tuning" in words
+    assert "cost forgotten ones less confidence than unseen ones" in words
+    assert "bring" not in words
+
+
+def test_an_overshoot_where_little_was_known_says_so():
+    verdict = verdict_of(calibrated(0.60, before=76.0))
+    assert (
+        "Target overshot: 15.0 points below it, though there was little to forget; try"
+        in (verdict.reasons[0])
+    )
 
 
 def test_a_little_that_comes_back_is_said_and_no_target_missed():

@@ -11,7 +11,7 @@ from qunlearn.audit import AuditAllConfig, AuditRow, Finding, audit_all, audit_r
 from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.pool_folder import PoolConfig
 from qunlearn.audit.shadow import ShadowConfig
-from qunlearn.cli.output import print_json, print_text_table, say
+from qunlearn.cli.output import print_json, print_parts
 from qunlearn.cli.settings import Json, RunFolder, with_settings
 
 app = typer.Typer(no_args_is_help=True)
@@ -68,10 +68,7 @@ def print_finding(finding: Finding, row: AuditRow) -> None:
     from qunlearn.report.audits import details, outcome_words
 
     shown = details(finding)
-    for table in shown.tables:
-        print_text_table(table)
-    for words in (*shown.words, outcome_words(row)):
-        say(words)
+    print_parts([*shown.tables, *shown.words, outcome_words(row)])
 
 
 @app.command("all")
@@ -88,12 +85,11 @@ def every(settings: AuditAllConfig, run: RunFolder, json: Json = False) -> None:
 
       qunlearn audit all runs/forgotten
     """
-    from qunlearn.report.audit_table import NO_SUM, audits_table
+    from qunlearn.report.audit_table import printed_audits
     from qunlearn.store.typed import untyped
 
     table = audit_all(run, settings)
     if json:
         print_json({"run": str(run), **untyped(table)})
     else:
-        print_text_table(audits_table(table.rows))
-        say(NO_SUM)
+        print_parts(printed_audits(table.rows))

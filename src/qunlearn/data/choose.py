@@ -92,10 +92,11 @@ def unusable(data: ImageData, faults: Mapping[str, Sequence[str]], total: int) -
         if kind in faults
     ]
     hint = f": {data.hint(faults[UNKNOWN][0])}" if UNKNOWN in faults else "."
+    bad = sum(map(len, faults.values()))
+    which = f"Of the {total:,} ids, {bad:,}" if total > 1 else "The id"
     return UserError(
-        f"Of the {total:,} ids, {sum(map(len, faults.values())):,} cannot be used: "
-        f"{'; '.join(kinds)}{hint} Nothing was changed; correct the list, or skip these ids with "
-        "--skip-unusable (in Python: skip_unusable=True)."
+        f"{which} cannot be used: {'; '.join(kinds)}{hint} Nothing was changed; correct the list, "
+        "or skip these ids with --skip-unusable (in Python: skip_unusable=True)."
     )
 
 

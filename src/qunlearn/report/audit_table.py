@@ -24,10 +24,23 @@ NO_SUM = (
 )
 
 
+HEAD = ["attack", "verdict", "why", "result", "interval", "Retrain", "needs", "time"]
+"""The verdict first, since a page may cut off what is on the right."""
+
+
 def audits_table(rows: Sequence[AuditRow]) -> TextTable:
-    """One line for each audit: the verdict first, since a page may cut off what is on the right."""
-    head = ["attack", "verdict", "why", "result", "interval", "Retrain", "needs", "time"]
-    return TextTable(head, [_line(row) for row in rows])
+    """One line for each audit."""
+    return TextTable(HEAD, [_line(row) for row in rows])
+
+
+def printed_audits(rows: Sequence[AuditRow]) -> list[str | TextTable]:
+    """The same for a terminal, which is narrow: why is said below the table."""
+    why = HEAD.index("why")
+    lines = [[cell for i, cell in enumerate(_line(row)) if i != why] for row in rows]
+    table = TextTable([name for name in HEAD if name != "why"], lines)
+    told = [row for row in rows if row.reason]
+    reasons = [f"{row.attack}: {row.verdict}, {row.reason.rstrip('.')}." for row in told]
+    return [table, *reasons, NO_SUM]
 
 
 def _line(row: AuditRow) -> list[str]:

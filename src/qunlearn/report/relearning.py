@@ -42,9 +42,12 @@ def _excess_words(probe: Relearning) -> str:
 
 def relearning_lead(probe: Relearning) -> str:
     """The same without figures."""
-    kind, brings = ("Deep", "do not bring") if probe.deep else ("Shallow", "bring")
     steps = f"{probe.steps} steps of fine-tuning on retained samples"
-    return f"{kind}: {steps} {brings} forgotten ones back."
+    if probe.deep:
+        return f"Deep: {steps} do not bring forgotten ones back."
+    if probe.after > probe.before:
+        return f"Shallow: {steps} bring forgotten ones back."
+    return f"Shallow: {steps} cost forgotten ones less confidence than unseen ones."
 
 
 PARTLY = 0.2

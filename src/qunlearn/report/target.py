@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qunlearn.methods.calibration import Calibration, Wait
-from qunlearn.methods.constants import RECOVERED, UNEVEN, WATCHED
+from qunlearn.methods.constants import CLOSE, RECOVERED, UNEVEN, WATCHED
 from qunlearn.report.html import counted
 from qunlearn.report.verdict import COARSE, Verdict
 
@@ -58,10 +58,12 @@ def _waited(calibration: Calibration, reason: Wait) -> str:
 
 def _lead(calibration: Calibration) -> str:
     above, remedy = calibration.reached - calibration.target, _remedy(calibration)
+    known = calibration.before - calibration.target > CLOSE
+    little = "" if known else ", though there was little to forget"
     return {
         "reached": "Target reached.",
         "short": f"Target not reached: {above:.1f} points above it; {remedy}.",
-        "too far": f"Target overshot: {-above:.1f} points below it; {remedy}.",
+        "too far": f"Target overshot: {-above:.1f} points below it{little}; {remedy}.",
         "uneven": "Target reached on average only: the distribution of confidences differs from "
         f"its target; {remedy}.",
         "little": "There was little to forget.",

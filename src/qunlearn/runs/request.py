@@ -30,6 +30,17 @@ def pairs(entries: Any) -> Any:
     return table
 
 
+def number_of_steps(text: Any) -> Any:
+    """What a budget of steps is read from; a time, as `audit all --budget 10m` has, is none."""
+    try:
+        float(0 if text is None else text)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "give a number of steps, as 300, or a fraction of Retrain's, as 0.05"
+        ) from None
+    return text
+
+
 WAYS = {"random": "--random", "classes": "--class", "ids": "--ids", "where": "--where"}
 """The ways to ask, and their flags."""
 
@@ -172,7 +183,7 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
         description="deep: forgetting withstands later fine-tuning. shallow: fewer steps, but "
         "fine-tuning can bring samples back. Same as --set depth=...",
     )
-    budget: float | None = Field(
+    budget: Annotated[float | None, BeforeValidator(number_of_steps)] = Field(
         None,
         gt=0,
         description="Maximum number of steps; a number below 1 is a fraction of the steps that "
