@@ -226,7 +226,7 @@ def test_forgotten_samples_may_be_erased_and_the_manifest_stays_the_same(toy):
 
 
 def test_a_single_id_that_cannot_be_used_is_not_counted(toy):
-    with pytest.raises(UserError, match="^The id cannot be used: 1 unknown"):
+    with pytest.raises(UserError, match=r"^The id cannot be used: 1 unknown"):
         Split.make(toy).forget_ids(["x1"])
 
 

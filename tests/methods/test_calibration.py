@@ -43,6 +43,7 @@ from qunlearn.methods.constants import (
     WRONG,
 )
 from qunlearn.methods.push import Push, urgency
+from qunlearn.methods.relearn import Relearning
 from qunlearn.methods.schedule import Schedule, plan_steps
 from qunlearn.metrics import entropy, margin
 from qunlearn.report.target import target_words
@@ -417,6 +418,64 @@ def test_steps_are_added_for_what_is_missed_and_that_is_said(
     said = target_words(replace(found, distance=None))
     assert ("More steps than planned" in said) == bool(waited)
     assert ("until retained samples recovered" in said) == ("retained" in waited)
+
+
+DEEP = Relearning(4, 0.05, 70.0, 70.0, 70.0, 70.0, 70.0, chance=1.0)
+RETURNED = replace(DEEP, after=90.0)
+
+
+@pytest.mark.parametrize(
+    ("memorised", "probe", "settings", "depth", "probed", "waited"),
+    [
+        (True, DEEP, {}, "deep", 0, ()),
+        (False, DEEP, {}, "shallow", 1, ()),
+        (False, None, {}, "shallow", 1, ()),  # too few unseen samples, or it diverged
+        (False, RETURNED, {}, "deep", 1, ("depth",)),
+        (False, RETURNED, {"steps": 9}, "shallow", 0, ()),  # no step is added to a limited number
+        (False, RETURNED, {"depth": "shallow"}, "shallow", 0, ()),
+        (False, DEEP, {"depth": "deep"}, "deep", 0, ()),
+    ],
+)
+def test_forgetting_is_as_deep_as_the_network_needs(
+    trained, asked, monkeypatch, memorised, probe, settings, depth, probed, waited
+):
+    plans = {
+        "shallow": Schedule("shallow", pushing=1, pushes=1, repair=1, lr=0.01),
+        "deep": Schedule("deep", pushing=2, pushes=1, repair=1, lr=0.05, noise=0.5),
+    }
+    targets = []
+
+    def relearn(model, split, fabric, *, target, seed):
+        targets.append(target)
+        return probe
+
+    monkeypatch.setattr(calibrated, "MEMORISED", -101.0 if memorised else 101.0)
+    monkeypatch.setattr(calibrated, "plan_steps", lambda samples, depth, *limits: plans[depth])
+    monkeypatch.setattr(calibrated, "relearn", relearn)
+    ending(monkeypatch, ["reached"] * 99)
+    result = forget(trained, asked, batch_size=30, probe=False, **settings)
+    found = result.findings.calibration
+    assert (found.depth, found.waited_for, len(targets)) == (depth, waited, probed)
+    assert found.depth_asked == ("depth" in settings)
+    taken = {"shallow", "deep"} if waited else {depth}
+    assert found.steps == sum(plans[each].steps for each in taken)
+    # What was measured last is not measured again.
+    assert result.findings.relearning == (probe if probed and not waited else None)
+    said = target_words(replace(found, distance=None))
+    assert ("deep forgetting followed" in said) == bool(waited)
+    assert ("memorised little" in said) == (not memorised and "depth" not in settings)
+
+
+def test_a_network_that_has_memorised_is_above_its_target_by_much(trained, asked):
+    """The rule, by its definition."""
+    job = Job(copy.deepcopy(trained), asked, make_fabric(ComputeConfig()))
+    before = odds_of(trained, asked, asked.forget).sigmoid().mean()
+    target = target_of(trained, asked).margins[asked.forget].sigmoid().mean()
+    above = 100 * float(before - target)
+    for limit, depth in ((above - 0.01, "deep"), (above + 0.01, "shallow")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(calibrated, "MEMORISED", limit)
+            assert calibrated._Forgetting(job, CalibratedConfig()).depth_needed == depth
 
 
 def test_no_step_is_added_to_a_limited_number(trained, asked, monkeypatch):

@@ -68,8 +68,8 @@ def test_a_share_of_a_retrain_that_nobody_knows_is_refused(planned, monkeypatch)
     assert planned(budget=10).settings.steps == 10
 
 
-def test_depth_is_a_setting_and_deep_by_default(planned):
-    assert planned().settings.depth == "deep"
+def test_depth_is_a_setting_and_left_to_the_method_by_default(planned):
+    assert planned().settings.depth is None
     assert planned(depth="shallow").settings.depth == "shallow"
     assert planned(depth="deep", settings={"depth": "shallow"}).settings.depth == "deep"
     assert planned(depth="shallow").record["settings"]["depth"] == "shallow"
@@ -87,9 +87,9 @@ def test_a_run_keeps_to_its_budget_and_its_probe_can_be_skipped(qunlearn, run_fo
     assert "probe" not in run.info.seconds
     assert "fine-tuning on retained" not in said
 
-    code, said, _ = qunlearn(*words, "--out", tmp_path / "b")
+    code, said, _ = qunlearn(*words, "--depth", "deep", "--out", tmp_path / "b")
     probed = metrics_of(Run.open(tmp_path / "b"))
-    assert probed.calibration.depth == "deep"
+    assert (probed.calibration.depth, probed.calibration.depth_asked) == ("deep", True)
     assert probed.relearning.target == probed.calibration.target
     assert Run.open(tmp_path / "b").info.seconds["probe"] > 0
     assert f"{probed.relearning.steps} steps of fine-tuning on retained samples" in said

@@ -170,7 +170,8 @@ class Findings:
     Attributes:
         chosen: Settings that were left open, as the method chose them.
         calibration: The target, and what was reached; of calibrated methods only.
-        relearning: What fine-tuning on retained samples brings back; added when the method is done.
+        relearning: What fine-tuning on retained samples brings back; added when the method is done,
+            unless it has measured that itself.
     """
 
     chosen: Mapping[str, object] = field(default_factory=dict)

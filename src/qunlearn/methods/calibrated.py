@@ -15,8 +15,9 @@ from qunlearn.data.draw import shuffled, spread
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Findings, Job, SgdStepConfig, method
 from qunlearn.methods.calibration import Calibration, TargetEstimator, Wait, calibration_of
-from qunlearn.methods.constants import EARLIER, FEWEST, RECOVERED, WATCHED
+from qunlearn.methods.constants import EARLIER, FEWEST, MEMORISED, RECOVERED, WATCHED
 from qunlearn.methods.push import Push, perturb
+from qunlearn.methods.relearn import relearn
 from qunlearn.methods.schedule import Depth, Schedule, plan_steps
 from qunlearn.methods.temperature import rescale_temperature
 from qunlearn.metrics import accuracy, margin
@@ -36,10 +37,11 @@ class CalibratedConfig(SgdStepConfig):
 
     # The strength of the push depends on the batch size, and is tuned for this one.
     inherits: ClassVar[frozenset[str]] = SgdStepConfig.inherits - {"batch_size"}
-    depth: Depth = Field(
-        "deep",
+    depth: Depth | None = Field(
+        None,
         description="deep: forgetting withstands later fine-tuning; shallow: it takes fewer steps, "
-        "and only the outputs look unseen.",
+        "and may only look like it. By default deep where the network has memorised the samples; "
+        "else shallow, and deep as well if fine-tuning then brings them back.",
     )
     steps: int | None = Field(
         None,
@@ -75,7 +77,8 @@ class CalibratedConfig(SgdStepConfig):
     def schedule(self, samples: int, retained: int, *, limited: bool = True) -> Schedule:
         """The steps for a number of samples to push; with `limited`, at most `max_steps`."""
         most = self.max_steps(retained) if limited else None
-        schedule = plan_steps(samples, self.depth, -(-retained // self.batch_size), most)
+        depth, epoch = self.depth or "deep", -(-retained // self.batch_size)
+        schedule = plan_steps(samples, depth, epoch, most)
         return schedule if self.lr is None else replace(schedule, lr=self.lr)
 
 
@@ -83,33 +86,22 @@ class CalibratedConfig(SgdStepConfig):
     "calibrated",
     config=CalibratedConfig,
     source="qunlearn; similar to ReGUn (arXiv 2603.11210)",
-    revision=6,
+    revision=7,
     holds_earlier=True,
 )
 def calibrated(job: Job, config: CalibratedConfig) -> Findings:
     """Lower the confidence in each sample to its target, estimated from held-out samples."""
-    forgetting = _Forgetting(job, config)
-    sizes = len(forgetting.pushed), len(job.split.retain)
-    planned, schedule = config.schedule(*sizes, limited=False), config.schedule(*sizes)
-    calibration = forgetting.run(schedule)
-    waits: tuple[Wait, ...] = ()
-    if config.max_steps(len(job.split.retain)) is None:
-        # Extended once at most, for what the planned steps did not achieve.
-        if forgetting.retained_after < forgetting.retained_before - RECOVERED:
-            waits, calibration = ("retained",), forgetting.run(schedule.repair_alone())
-        elif calibration.state == "short":
-            waits, calibration = ("target",), forgetting.run(replace(schedule, noise=0.0))
-    return Findings(
-        {"steps": forgetting.steps, "lr": planned.lr},
-        replace(
-            calibration,
-            depth=config.depth,
-            steps=forgetting.steps,
-            lr=planned.lr,
-            limited=schedule.steps < planned.steps,
-            waited_for=waits,
-        ),
-    )
+    forgetting, relearning = _Forgetting(job, config), None
+    depth = config.depth or forgetting.depth_needed
+    calibration = forgetting.forget(depth)
+    if depth == "shallow" and config.depth is None and not forgetting.bounded:
+        target, seed = calibration.target, config.seed
+        relearning = relearn(job.model, job.split, job.fabric, target=target, seed=seed)
+        if relearning is not None and not relearning.deep:
+            forgetting.waits.append("depth")
+            calibration, relearning = forgetting.forget("deep"), None
+    chosen = {"steps": calibration.steps, "lr": calibration.lr}
+    return Findings(chosen, calibration, relearning)
 
 
 class _Forgetting:
@@ -127,6 +119,19 @@ class _Forgetting:
         self.before, self.retained_before = self.measure()
         self.retained_after = self.retained_before
         self.steps, self.rounds, self.elapsed, self.logit_scale = 0, 0, 0.0, 1.0
+        self.waits: list[Wait] = []
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the steps are limited, so that none are added to the plan."""
+        return self.config.max_steps(len(self.split.retain)) is not None
+
+    @property
+    def depth_needed(self) -> Depth:
+        """Deep where the network has memorised the samples: most of what it knows would return."""
+        aimed = self.target.margins[self.split.forget].sigmoid().mean()
+        above = 100 * float(self.before.sigmoid().mean() - aimed)
+        return "deep" if above > MEMORISED else "shallow"
 
     @property
     def like_unseen(self) -> Tensor:
@@ -137,6 +142,29 @@ class _Forgetting:
         """
         random = self.split.requests[-1].kind == "random"
         return torch.cat([self.estimator.unseen, self.split.forget[: None if random else 0]])
+
+    def forget(self, depth: Depth) -> Calibration:
+        """Do the steps that a depth takes, extended once at most for what they did not achieve."""
+        config = self.config.model_copy(update={"depth": depth})
+        sizes = len(self.pushed), len(self.split.retain)
+        planned, schedule = config.schedule(*sizes, limited=False), config.schedule(*sizes)
+        calibration = self.run(schedule)
+        if not self.bounded:
+            if self.retained_after < self.retained_before - RECOVERED:
+                self.waits.append("retained")
+                calibration = self.run(schedule.repair_alone())
+            elif calibration.state == "short":
+                self.waits.append("target")
+                calibration = self.run(replace(schedule, noise=0.0))
+        return replace(
+            calibration,
+            depth=depth,
+            depth_asked=self.config.depth is not None,
+            steps=self.steps,
+            lr=planned.lr,
+            limited=schedule.steps < planned.steps,
+            waited_for=tuple(self.waits),
+        )
 
     def run(self, schedule: Schedule) -> Calibration:
         """Do the steps of a schedule, restore the temperature, and see what was reached."""

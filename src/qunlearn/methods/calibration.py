@@ -203,7 +203,7 @@ class WrongTargets:
 State = Literal["reached", "short", "too far", "uneven", "little", "open"]
 """Whether a target was reached; see `Calibration.state`."""
 
-Wait = Literal["target", "retained"]
+Wait = Literal["target", "retained", "depth"]
 """What steps are added for beyond the plan."""
 
 
@@ -226,6 +226,7 @@ class Calibration:
         distance_before: The same before forgetting.
         distance_chance: The distance that chance may explain (99 %).
         depth: "deep" or "shallow"; None if that is not known.
+        depth_asked: Whether it was asked for; else the method chose it.
         steps: How many steps it took; 0 if that is not known.
         lr: The learning rate; None if that is not known.
         waited_for: What steps were added for beyond the plan, in order.
@@ -248,6 +249,7 @@ class Calibration:
     distance_before: float | None = None
     distance_chance: float = 0.0
     depth: Depth | None = None
+    depth_asked: bool = True
     steps: int = 0
     lr: float | None = None
     waited_for: tuple[Wait, ...] = ()

@@ -150,7 +150,7 @@ def run_method(
     seconds, begun = job.clock.seconds, time.perf_counter()
     config = config.model_copy(update=dict(findings.chosen))
     made_on[model] = split
-    if probe:
+    if probe and findings.relearning is None:
         aimed = findings.calibration
         target = aimed.target if aimed is not None else None
         relearning = relearn(model, split, job.fabric, target=target, seed=config.seed)

@@ -78,12 +78,13 @@ def judged_by_relearning(
         "the model treats the forgotten samples like unseen ones, but fine-tuning on retained "
         "samples brings them back"
     )
-    if target is not None and target.depth == "shallow":
+    if target is not None and target.depth == "shallow" and target.depth_asked:
         chosen = f"{headline}, as was chosen by --depth shallow."
         return replace(verdict, level="mostly", word="On the surface", headline=chosen)
-    remedy = (
-        "use --method retrain" if target is not None and target.depth else "try --method calibrated"
-    )
+    if target is None or target.depth is None:
+        remedy = "try --method calibrated"
+    else:
+        remedy = "allow more steps" if target.depth == "shallow" else "use --method retrain"
     return replace(
         verdict, level="no", word="On the surface", headline=f"{headline}; {remedy}.", met=False
     )

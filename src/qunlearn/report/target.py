@@ -31,6 +31,8 @@ def target_words(calibration: Calibration) -> str:
             f"{max(UNEVEN, calibration.distance_chance):.2f} counts as reached."
         )
     words += [_waited(calibration, reason) for reason in dict.fromkeys(calibration.waited_for)]
+    if calibration.depth == "shallow" and not calibration.depth_asked:
+        words.append("Forgetting was shallow, since the network had memorised little.")
     if calibration.logit_scale > 1.02:
         words.append(
             f"Logits were rescaled by {calibration.logit_scale:.2f} to restore the original "
@@ -44,6 +46,11 @@ def target_words(calibration: Calibration) -> str:
 def _waited(calibration: Calibration, reason: Wait) -> str:
     """What steps were added for, and whether they brought it."""
     before, after = calibration.retained_before, calibration.retained_after
+    if reason == "depth":
+        return (
+            "Shallow forgetting came first, since the network had memorised little; fine-tuning "
+            "brought samples back, so deep forgetting followed."
+        )
     if reason == "target":
         if calibration.state == "short":
             return "More steps than planned were taken, and did not reach the target."

@@ -181,7 +181,8 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     depth: Depth | None = Field(
         None,
         description="deep: forgetting withstands later fine-tuning. shallow: fewer steps, but "
-        "fine-tuning can bring samples back. Same as --set depth=...",
+        "fine-tuning can bring samples back. By default as deep as the network needs. Same as "
+        "--set depth=...",
     )
     budget: Annotated[float | None, BeforeValidator(number_of_steps)] = Field(
         None,
