@@ -2,8 +2,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Several processes with several threads each fight for the cores: one thread for each.
-ONE_THREAD := OMP_NUM_THREADS=1
+# Several processes with several threads each fight for the cores: one thread for each. What was
+# compiled once is saved, whatever the environment says: tests start many processes.
+ONE_THREAD := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 .PHONY: demo test test-all lint bench docs clean release-check axe
 

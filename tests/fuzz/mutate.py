@@ -10,6 +10,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 Chance = random.Random
@@ -30,7 +31,12 @@ HOSTILE: list[Any] = [
     *([], {}, [[]], [None], {"": {}}, [1, "a", None], {"a": 1}, ["x"] * 100),
 ]
 NESTED = ("[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000)
-BOMB = base64.b64encode(zlib.compress(bytes(1 << 29), 1)).decode()
+
+
+@cache
+def bomb() -> str:
+    """Text that unpacks to half a gigabyte."""
+    return base64.b64encode(zlib.compress(bytes(1 << 29), 1)).decode()
 
 
 def in_bytes(content: bytes, chance: Chance) -> bytes:
@@ -127,7 +133,7 @@ def in_safetensors(content: bytes, chance: Chance) -> bytes:
     if how < 0.02:
         head["__metadata__"]["qunlearn"] = chance.choice(NESTED)
     elif how < 0.03:
-        head["__metadata__"]["qunlearn"] = json.dumps({**ours, "split": BOMB})
+        head["__metadata__"]["qunlearn"] = json.dumps({**ours, "split": bomb()})
     elif how < 0.7:
         head["__metadata__"]["qunlearn"] = json.dumps(value(ours, chance))
     else:
