@@ -25,7 +25,8 @@ from qunlearn.training.objective import (
     to_device,
 )
 
-PUSHED, ABOVE, RECENTLY, TARGETS = "pushed", "above", "recently", "targets"
+PUSHED, ABOVE, TARGETS = "pushed", "above", "targets"
+RECENTLY, EARLIER = "recently", "earlier"
 
 NO_TARGET = -1e30
 """What stands for -∞ in a checkpoint, which holds finite numbers alone."""
@@ -75,6 +76,9 @@ class Push(Objective):
     A sample is pushed in proportion to its distance above its target. Samples below target are not
     raised. To limit overshoot, all pushes fade as the mean falls below the targets.
 
+    Samples of earlier requests are pushed only while their mean is above what it was: single ones
+    rise and fall by chance, and pushing each that rose would lower them all, request by request.
+
     Retained and forget samples go through the network together: one pass, and BatchNorm normalises
     both alike. Forget samples are not augmented, since their targets are not.
     """
@@ -102,8 +106,8 @@ class Push(Objective):
         self.requested = torch.zeros(len(job.split.data), dtype=torch.bool)
         self.requested[job.split.forget] = True
         self.round: list[Tensor] = []
-        self.recently = torch.empty(0)
-        self.recent = min(RECENT, len(job.split.forget))
+        self.recently = self.earlier = torch.empty(0)
+        self.count = len(job.split.forget), len(pushed) - len(job.split.forget)
 
     def follow(self) -> None:
         """Estimate the target again: the network has changed.
@@ -146,12 +150,17 @@ class Push(Objective):
         """How hard each sample of a forget batch is pushed."""
         target, requested = self.target.margins[index].to(odds), self.requested[index]
         above = (odds.sigmoid() - target.sigmoid()).cpu()
-        everywhere = self._gathered(above[requested])
-        self.recently = torch.cat([self.recently, everywhere])[-self.recent :]
-        fade = (1 + self.recently.mean() / BELOW).clamp(0, 1) if len(self.recently) else 1.0
-        weights = urgency(odds, target) * fade
+        self.recently = self._latest(self.recently, above[requested], self.count[0])
+        self.earlier = self._latest(self.earlier, above[~requested], self.count[1])
+        fade = (1 + _mean(self.recently) / BELOW).clamp(0, 1)
+        hold = (_mean(self.earlier) / BELOW).clamp(0, 1)
+        weights = urgency(odds, target) * torch.where(requested, fade, hold).to(odds)
         self.round.append(torch.stack([weights.cpu(), above])[:, requested])
         return weights
+
+    def _latest(self, recently: Tensor, above: Tensor, count: int) -> Tensor:
+        """The latest distances of a group, over all processes; at most one for each of its samples."""
+        return torch.cat([recently, self._gathered(above)])[-min(RECENT, count) :]
 
     def _gathered(self, above: Tensor) -> Tensor:
         """The distances of all processes: their pushes fade alike."""
@@ -169,13 +178,13 @@ class Push(Objective):
         """The pushes and distances above target in the round, and what steers the next ones."""
         in_round = torch.cat(self.round, 1) if self.round else torch.empty(2, 0)
         targets = self.target.margins[self.job.split.forget].clamp(min=NO_TARGET)
-        steers = {RECENTLY: self.recently, TARGETS: targets}
+        steers = {RECENTLY: self.recently, EARLIER: self.earlier, TARGETS: targets}
         return {PUSHED: in_round[0], ABOVE: in_round[1], **steers}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Resume from there."""
         self.round = [torch.stack([state[PUSHED], state[ABOVE]]).cpu()]
-        self.recently = state[RECENTLY].cpu()
+        self.recently, self.earlier = state[RECENTLY].cpu(), state[EARLIER].cpu()
         margins = self.target.margins.clone()
         targets = state[TARGETS].cpu()
         margins[self.job.split.forget] = targets.where(targets > NO_TARGET, -torch.inf)
@@ -189,3 +198,7 @@ class Push(Objective):
             return {}
         pushed, above = in_round.mean(1).tolist()
         return {PUSHED: round(pushed, 4), ABOVE: round(100 * above, 2)}
+
+
+def _mean(distances: Tensor) -> Tensor:
+    return distances.mean() if len(distances) else torch.zeros(())
