@@ -159,7 +159,7 @@ class Push(Objective):
         return weights
 
     def _latest(self, recently: Tensor, above: Tensor, count: int) -> Tensor:
-        """The latest distances of a group, over all processes; at most one for each of its samples."""
+        """The latest distances of a group, over all processes: at most one for each sample."""
         return torch.cat([recently, self._gathered(above)])[-min(RECENT, count) :]
 
     def _gathered(self, above: Tensor) -> Tensor:
