@@ -17,9 +17,9 @@ FIGURES = {
 """What is compared with unseen samples: what makes percent of it, and its name."""
 
 NO_REFERENCE = (
-    "There is no retrained model to compare with, so the forgotten samples were compared with "
-    "samples that the model never saw. Only a model retrained without them (--reference) shows how "
-    "it should treat them."
+    "There is no retrained model to compare with (--reference): samples that the model never saw "
+    "took its place. Only a model retrained without the forgotten samples shows exactly how they "
+    "should be treated."
 )
 
 
@@ -181,7 +181,7 @@ RULES: tuple[Rule[Alone], ...] = (
         lambda v: True,
         "yes",
         "Yes",
-        "as far as this can tell, it treats the forgotten samples like unseen ones.",
+        "as far as these measurements can tell, it treats the forgotten samples like unseen ones.",
     ),
 )
 """In this order: the first rule that applies decides."""
@@ -192,7 +192,7 @@ CLASS_RULES: tuple[Rule[Alone], ...] = (
         lambda v: v.class_gone,
         "yes",
         "Yes",
-        "as far as this can tell, it no longer knows the classes that were to be forgotten.",
+        "as far as these measurements can tell, it no longer knows the forgotten classes.",
     ),
     Rule(lambda v: v.after.FA < v.before.FA / 2, "no", "Only in part", KNOWS_CLASS),
     Rule(lambda v: True, "no", "No", KNOWS_CLASS),

@@ -20,7 +20,7 @@ from qunlearn.report.html import counted, render
 from qunlearn.report.judge import resurfaced, verdict_of
 from qunlearn.report.relearning import relearning_lead, relearning_words
 from qunlearn.report.target import target_words
-from qunlearn.report.verdict import HARM, PROOF
+from qunlearn.report.verdict import EXACT, HARM, PROOF
 from qunlearn.runs.metrics import RunMetrics, metrics_of
 from qunlearn.store.run import Run
 
@@ -40,7 +40,6 @@ LEFT_OUT = (
     f"Means over fewer than {FEWEST} samples are left out: whoever has the network could tell by "
     "them which samples these are."
 )
-EXACT = "Trained anew without the samples; input normalisation may still include them."
 
 
 def findings_of(run: Run) -> Findings:

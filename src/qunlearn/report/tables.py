@@ -90,6 +90,6 @@ def predictions_table(table: Table) -> TextTable:
         if relearned:
             cells.append(interval(row.relearned) if row.relearned else "")
         rows.append(cells)
-    head = ["on what was forgotten", "entropy", "as Retrain", "divergence"]
+    head = ["on the forgotten samples", "entropy", "agreement", "divergence"]
     head += [f"LiRA {name}" for name in names] + (["right after fine-tuning"] if relearned else [])
     return TextTable(head, rows)

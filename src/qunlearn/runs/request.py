@@ -175,14 +175,14 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     )
     start_from: Path | None = Field(
         None,
-        description="With --method retrain: the run that provides the initial weights. Needed if "
-        "RUN was itself trained from another run's weights; name the Retrain of that other run.",
+        description="The run that provides the initial weights of --method retrain. Needed only if "
+        "RUN was trained from another run's weights: name the Retrain of that other run.",
     )
     depth: Depth | None = Field(
         None,
         description="deep: forgetting withstands later fine-tuning. shallow: fewer steps, but "
-        "fine-tuning can bring samples back. By default as deep as the network needs. Same as "
-        "--set depth=...",
+        "fine-tuning can bring samples back. By default chosen by how much the network has "
+        "memorised. Same as --set depth=...",
     )
     budget: Annotated[float | None, BeforeValidator(number_of_steps)] = Field(
         None,
