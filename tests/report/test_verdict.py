@@ -16,7 +16,7 @@ from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.comparison import view_of
 from qunlearn.report.judge import verdict_of
 from qunlearn.report.relearning import relearning_words
-from qunlearn.report.summary import SURE, run_answers
+from qunlearn.report.summary import CERTAINTY, run_answers
 from qunlearn.runs.metrics import RunMetrics, modernise
 from qunlearn.store.typed import typed
 from qunlearn.study.table import read_table
@@ -390,7 +390,7 @@ def test_what_may_be_chance_is_one_figure_for_every_reader(compared):
     if compared:
         made = replace(made, reference=made.before)
     verdict = verdict_of(made)
-    sure = next(each.words for each in run_answers(made, verdict) if each.question == SURE)
+    sure = next(each.words for each in run_answers(made, verdict) if each.question == CERTAINTY)
     said = re.findall(r"of up to (\d+) points may be chance", " ".join([sure, *verdict.cautions]))
     assert len(said) == 2
     assert len(set(said)) == 1

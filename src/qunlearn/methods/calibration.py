@@ -212,9 +212,9 @@ class Calibration:
     """The target of the calibrated method, and what it reached.
 
     Attributes:
-        target: The mean confidence in the true label that was aimed at, in percent.
-        reached: The one that was reached, in percent.
-        before: The one before forgetting, in percent.
+        target: The target: a mean confidence in the true label, in percent.
+        reached: The mean confidence that was reached, in percent.
+        before: The mean confidence before forgetting, in percent.
         chance: How far `reached` may be from `target` by chance (95 %), in points, given how few
             forgotten and unseen samples there are.
         samples: How many samples were forgotten.
@@ -272,7 +272,7 @@ class Calibration:
 
     @property
     def met(self) -> bool:
-        """Whether the target was reached, or it cannot be told."""
+        """Whether the target was reached, or too little is known to deny it."""
         return self.state not in ("short", "too far", "uneven")
 
 
@@ -302,7 +302,7 @@ def state_of(target: float, reached: float, before: float, chance: float, sample
 
 
 def calibration_of(target: Target, split: Split, before: Tensor, now: Tensor) -> Calibration:
-    """What was aimed at and what was reached.
+    """Compare the confidence that was reached with its target.
 
     Args:
         target: The target.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from qunlearn.metrics.gap import SCORES
 from qunlearn.metrics.membership import REPORTED, least_accuracy, weakest_attack
 from qunlearn.parts import LOST, part_name
-from qunlearn.report.tables import AVERAGE, NAMED, TextTable
+from qunlearn.report.tables import AVERAGE, SCORE_NAMES, TextTable
 from qunlearn.runs.metrics import RunMetrics
 
 
@@ -33,7 +33,7 @@ def scores_table(metrics: RunMetrics) -> TextTable:
     if retrain is not None:
         figures["gap"] = metrics.gaps
     rows = [[name, *(f"{each[score]:.2f}" for score in SCORES)] for name, each in figures.items()]
-    head = ["in percent", *NAMED.values()]
+    head = ["in percent", *SCORE_NAMES.values()]
     if retrain is not None:
         rows = [[*rows[0], f"{metrics.AG:.2f}"], *([*row, ""] for row in rows[1:])]
         head.append(AVERAGE)
@@ -43,8 +43,10 @@ def scores_table(metrics: RunMetrics) -> TextTable:
 def scores_notes(metrics: RunMetrics) -> list[str]:
     """What a reader has to know to trust the four figures, or not to."""
     before, retrain = metrics.before, metrics.reference
-    others = [f"{name} {mia:.2f} %" for name, mia in metrics.attacks.items() if name != REPORTED]
-    notes = [f"MIA with another feature than confidence: {', '.join(others)}."]
+    other_features = [
+        f"{name} {mia:.2f} %" for name, mia in metrics.attacks.items() if name != REPORTED
+    ]
+    notes = [f"MIA with another feature than confidence: {', '.join(other_features)}."]
     accuracy = weakest_attack(m.attack_accuracy for m in (metrics, retrain) if m is not None)
     needed = least_accuracy(min(metrics.parts[part].samples for part in ("retain", "test")))
     if accuracy is not None and accuracy < needed:
@@ -55,8 +57,8 @@ def scores_notes(metrics: RunMetrics) -> list[str]:
     if retrain is not None and retrain.RA < metrics.RA - LOST:
         notes.append(
             "Retrain is no fair reference: its accuracy on the retained samples is "
-            f"{retrain.RA:.1f} %, this model's {metrics.RA:.1f} %. Retrain with the settings of the "
-            "original."
+            f"{retrain.RA:.1f} %, this model's {metrics.RA:.1f} %. Retrain with the settings of "
+            "the original."
         )
     if before is not None and metrics.RA < before.RA - LOST:
         notes.append(

@@ -11,7 +11,7 @@ from qunlearn.report.html import counted
 from qunlearn.report.verdict import EXACT, HARM, PROOF, SMALLEST, Verdict
 from qunlearn.runs.metrics import RunMetrics
 
-FORGOT, GOOD, SURE, ASKED = (
+FORGOT, GOOD, CERTAINTY, REQUEST = (
     "Did the model forget?",
     "Did it stay good?",
     "How sure are we?",
@@ -53,7 +53,7 @@ def run_answers(metrics: RunMetrics, verdict: Verdict) -> list[Answer]:
     assert metrics.before is not None, "a run that has forgotten nothing gets no verdict"
     after, before = Accuracies.of(metrics), Accuracies.of(metrics.before)
     retrain = None if metrics.reference is None else Accuracies.of(metrics.reference)
-    sure = [
+    certainty = [
         _chance_words(metrics.parts["forget"].samples, max(SMALLEST, verdict.chance)),
         "The model was compared with one that was retrained without these samples."
         if retrain is not None
@@ -63,11 +63,11 @@ def run_answers(metrics: RunMetrics, verdict: Verdict) -> list[Answer]:
         PROOF,
     ]
     if EXACT in verdict.cautions:
-        sure = [sure[0], EXACT]
+        certainty = [certainty[0], EXACT]
     return [
         Answer(FORGOT, f"{verdict.answer} {_forgotten_words(metrics, after, before, retrain)}"),
         Answer(GOOD, good_words(after, before, retrain)),
-        Answer(SURE, " ".join(words for words in sure if words)),
+        Answer(CERTAINTY, " ".join(words for words in certainty if words)),
     ]
 
 
@@ -82,7 +82,7 @@ def comparison_answers(method: str, view: Beside, verdict: Verdict, seeds: int) 
         f"samples that it gets right went from {before.forgotten:.1f} % to {after.forgotten:.1f} %;"
         f" a model retrained without them gets {retrain.forgotten:.1f} %."
     )
-    sure = [
+    certainty = [
         _chance_words(view.samples["forget"], view.coarse),
         f"Everything was done {seeds} times, and {seeds} models were retrained to compare with."
         if seeds > 1
@@ -92,7 +92,7 @@ def comparison_answers(method: str, view: Beside, verdict: Verdict, seeds: int) 
     return [
         Answer(FORGOT, f"{verdict.answer} {right}"),
         Answer(GOOD, good_words(after, before, retrain)),
-        Answer(SURE, " ".join(sure)),
+        Answer(CERTAINTY, " ".join(certainty)),
     ]
 
 
@@ -156,14 +156,14 @@ def _probe_words(probe: Relearning | None) -> str:
     return "Further training on retained samples brings forgotten ones back."
 
 
-def asked_words(
+def request_answer_of(
     request: str, retained: int, dates: str, *, received: str | None = None, took: str = ""
 ) -> Answer:
     """What was asked, and when.
 
-    >>> asked_words("30 samples (random)", 270, "Begun now.", received="2026-11-18").words
+    >>> request_answer_of("30 samples (random)", 270, "Begun now.", received="2026-11-18").words
     'To forget 30 samples (random), and to keep 270. Received 2026-11-18. Begun now.'
     """
     words = [f"To forget {request}, and to keep {retained:,}."]
     words += [f"Received {received}."] if received else []
-    return Answer(ASKED, " ".join(word for word in (*words, dates, took) if word))
+    return Answer(REQUEST, " ".join(word for word in (*words, dates, took) if word))

@@ -83,25 +83,25 @@ class RequestConfig(Config):
         cls, written: Mapping[str, object], flags: Mapping[str, object]
     ) -> dict[str, object]:
         """A flag that says what to forget replaces the file's; method settings are merged."""
-        kept = dict(written)
+        values = dict(written)
         if flags.keys() & {*WAYS, "requests"}:
             replaced = (*WAYS, "requests", "column", "skip_unusable")
-            kept = {name: v for name, v in kept.items() if name not in replaced}
-            _forget_record(kept, "request")
-        if "settings" in flags and "settings" in kept:
+            values = {name: v for name, v in values.items() if name not in replaced}
+            _drop_record(values, "request")
+        if "settings" in flags and "settings" in values:
             settings = flags["settings"]
             added = settings if isinstance(settings, list) else [settings]
-            flags = {**flags, "settings": [kept["settings"], *added]}
+            flags = {**flags, "settings": [values["settings"], *added]}
         if "run" in flags:
-            _forget_record(kept, "origin")
-        if "data" in kept:  # as --data is spelt in a file
-            kept["data_path"] = kept.pop("data")
-        if "data_dir" in kept:  # as it was spelt once
-            kept["data_path"] = kept.pop("data_dir")
-        return {**kept, **flags}
+            _drop_record(values, "origin")
+        if "data" in values:  # as --data is spelt in a file
+            values["data_path"] = values.pop("data")
+        if "data_dir" in values:  # as it was spelt once
+            values["data_path"] = values.pop("data_dir")
+        return {**values, **flags}
 
 
-def _forget_record(settings: dict[str, object], name: str) -> None:
+def _drop_record(settings: dict[str, object], name: str) -> None:
     """Remove an entry of the provenance that flags have overridden."""
     if isinstance(record := settings.get(TABLE), Mapping):
         settings[TABLE] = {key: value for key, value in record.items() if key != name}
