@@ -44,7 +44,7 @@ class StarterConfig(Config):
         return "train" if self.weights is None else "adopt"
 
     @property
-    def has_factory(self) -> bool:
+    def own_code(self) -> bool:
         """Whether the network is built by code of the user's own, which no file may name."""
         return ":" in self.model
 
@@ -63,21 +63,21 @@ class Starter:
 
 
 @dataclass(frozen=True)
-class DataSource:
-    """The data that an answer names.
+class Found:
+    """The data that was named.
 
     Attributes:
-        kind: Its kind, as `find_source` calls it.
+        source: Its kind, as `find_source` calls it.
         place: Its folder or file, if it is no named set.
     """
 
-    kind: str
+    source: str
     place: Path | None
 
     @property
     def ids(self) -> str:
         """What its ids are."""
-        if self.kind == "folder" and self.place is not None:
+        if self.source == "folder" and self.place is not None:
             ids = (name for name in files_of(self.place) if name.startswith("train/"))
             return f"an id is the part and an image's path, such as {next(ids)}"
         return "an id is one of `id_train`, or else train/0, train/1 and so on"
@@ -85,7 +85,7 @@ class DataSource:
     @property
     def sizes_differ(self) -> bool:
         """Whether a folder's images have several sizes, by about a thousand of them."""
-        if self.kind != "folder" or self.place is None:
+        if self.source != "folder" or self.place is None:
             return False
         files = list(files_of(self.place).values())
         return len({size_of(file) for file in files[:: max(1, len(files) // LOOKED_AT)]}) > 1
@@ -119,12 +119,12 @@ def check_answer(name: str, answer: str) -> None:
     _check(StarterConfig.parse({"dataset": "digits", name: answer}))
 
 
-def starter_text(answers: StarterConfig, data: DataSource, commands: tuple[str, ...]) -> str:
+def starter_text(answers: StarterConfig, data: Found, commands: tuple[str, ...]) -> str:
     """The content of the file: each setting below what it means.
 
     Args:
         answers: The four answers.
-        data: The data.
+        data: The data that was found.
         commands: What to run with the file.
     """
     kind = TrainConfig if answers.weights is None else AdoptConfig
@@ -145,16 +145,16 @@ def starter_text(answers: StarterConfig, data: DataSource, commands: tuple[str, 
     return "\n".join([*lines, ""])
 
 
-def _entries(answers: StarterConfig, source: DataSource) -> Mapping[str, Mapping[str, Entry]]:
+def _entries(answers: StarterConfig, found: Found) -> Mapping[str, Mapping[str, Entry]]:
     """The settings, by the heading that they stand under."""
     data = {"dataset": Entry(answers.dataset)}
-    if source.kind == "folder":
-        data["image_size"] = Entry(64, active=source.sizes_differ)
-    elif source.kind not in ("npz", "digits"):
+    if found.source == "folder":
+        data["image_size"] = Entry(64, active=found.sizes_differ)
+    elif found.source not in ("npz", "digits"):
         data["data_dir"] = Entry("data", active=False)
     data["metadata"] = Entry("people.csv", active=False)
-    width = {} if answers.has_factory else {"width": Entry(1.0)}
-    network = {"model": Entry(answers.model, active=not answers.has_factory), **width}
+    width = {} if answers.own_code else {"width": Entry(1.0)}
+    network = {"model": Entry(answers.model, active=not answers.own_code), **width}
     bits = {
         "weight_bits": Entry(answers.bits),
         "act_bits": Entry(answers.bits),
@@ -176,7 +176,7 @@ def _entries(answers: StarterConfig, source: DataSource) -> Mapping[str, Mapping
 
 
 def _commands(answers: StarterConfig, file: Path) -> tuple[str, ...]:
-    code = ["--model", answers.model] if answers.has_factory else []
+    code = ["--model", answers.model] if answers.own_code else []
     make = ["qunlearn", answers.command, "--config", str(file), *code, "--out", "runs/original"]
     forget = ["qunlearn", "forget", "runs/original", *code, "--ids", "ids.csv"]
     return (
@@ -186,16 +186,16 @@ def _commands(answers: StarterConfig, file: Path) -> tuple[str, ...]:
     )
 
 
-def _check(answers: StarterConfig) -> DataSource:
+def _check(answers: StarterConfig) -> Found:
     """What the data is; raises if the data, the network or its weights cannot be found."""
-    kind, place = find_source(answers.dataset, None)
+    source, place = find_source(answers.dataset, None)
     if place is not None and not place.exists():
         raise UserError(f"There is no file {str(place)!r}; name your data by its path.")
-    if not answers.has_factory and answers.model not in models:
+    if not answers.own_code and answers.model not in models:
         raise unknown("model", answers.model, [*models, "package.module:factory"])
     if answers.weights is not None and not answers.weights.is_file():
         raise UserError(
             f"There is no file {str(answers.weights)!r}; name the trained network's safetensors "
             "file, or leave it out to train one."
         )
-    return DataSource(kind, place)
+    return Found(source, place)
