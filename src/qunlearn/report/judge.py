@@ -42,7 +42,7 @@ def verdict_of(metrics: RunMetrics, method: str | None = None) -> Verdict:
         then, now = (each.parts["forget"].confidence for each in (before, metrics))
         verdict = judged_by_relearning(verdict, metrics.relearning, target, 100 * (then - now))
     if method == "retrain" and metrics.reference is None:
-        headline = "the network was trained anew without these samples: forgotten by construction."
+        headline = "by construction, since the network was trained anew without these samples."
         exact = replace(verdict, level="yes", word="Yes", headline=headline, met=True)
         return replace(exact, cautions=(EXACT,))
     if verdict.level == "too-much" and verdict.met:
