@@ -19,7 +19,7 @@ from qunlearn.methods import Forgotten, find_method
 from qunlearn.methods.forget import forget as run_method
 from qunlearn.runs.evaluate import predictions, scores_of
 from qunlearn.runs.metrics import RunMetrics, forgotten_metrics
-from qunlearn.runs.save import Made, save_forgotten, save_original
+from qunlearn.runs.save import Trained, save_forgotten, save_original
 from qunlearn.store.history import Epoch
 from qunlearn.store.info import RunInfo
 from qunlearn.store.run import Run
@@ -83,8 +83,8 @@ def train(
     seconds = {"training": round(time.perf_counter() - started, 3)}
     used = {k: v for k, v in settings.items() if k in OptimizerConfig.model_fields}
     recipe = OptimizerConfig.parse(used).to_dict()
-    made = _made(model, split, rows, RunInfo(seconds))
-    save_original(made, Path(save), recipe, from_scratch=fresh, factory=factory, data=data)
+    trained = _measured(model, split, rows, RunInfo(seconds))
+    save_original(trained, Path(save), recipe, from_scratch=fresh, factory=factory, data=data)
     return model
 
 
@@ -127,8 +127,8 @@ def save(
             "with the split before the request, or save the result of qu.forget."
         )
     Run.check_free(Path(path))
-    made = _made(model.eval(), split, [], RunInfo({"training": 0.0}))
-    save_original(made, Path(path), {}, from_scratch=False, factory=factory, data=data)
+    trained = _measured(model.eval(), split, [], RunInfo({"training": 0.0}))
+    save_original(trained, Path(path), {}, from_scratch=False, factory=factory, data=data)
     return Path(path)
 
 
@@ -227,9 +227,9 @@ class Result(Forgotten):
         chosen = find_method(self.method)
         seconds = {"forgetting": round(self.seconds, 3)}
         info = RunInfo(seconds, chosen.name, chosen.revision)
-        made = Made(self.model, self.split, self.outputs, self.metrics, self.history, info)
+        trained = Trained(self.model, self.split, self.outputs, self.metrics, self.history, info)
         save_forgotten(
-            made,
+            trained,
             Path(path),
             self.method,
             self.config.to_dict(),
@@ -241,10 +241,10 @@ class Result(Forgotten):
         return Path(path)
 
 
-def _made(model: nn.Module, split: Split, history: list[Epoch], info: RunInfo) -> Made:
+def _measured(model: nn.Module, split: Split, history: list[Epoch], info: RunInfo) -> Trained:
     """A trained network, measured."""
     outputs = predictions(model, split)
-    return Made(model, split, outputs, scores_of(outputs, split), history, info)
+    return Trained(model, split, outputs, scores_of(outputs, split), history, info)
 
 
 def _untrained(model: nn.Module) -> bool:

@@ -40,6 +40,7 @@ from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.metrics.bootstrap import Interval
 from qunlearn.metrics.retrain_free import retrain_free_divergence
+from qunlearn.report.audits import reason_words
 from qunlearn.training.inference import predict
 
 CLASSES = 4
@@ -228,7 +229,7 @@ def test_the_auc_of_made_up_networks_is_the_closed_form():
 
 
 def test_false_alarms_are_as_rare_as_stated():
-    failed = [audit_of(pair(seed, 1.0, 1.0)).judged()[0] == "fail" for seed in range(20)]
+    failed = [audit_of(pair(seed, 1.0, 1.0)).judged().verdict == "fail" for seed in range(20)]
     assert binomtest(sum(failed), 20, 0.05, alternative="greater").pvalue > 0.01
 
 
@@ -249,7 +250,7 @@ def relearned(seed, control, back):
         ]
         excess, interval = excess_of(control, traces, 2 * LEVEL / 3)
         curves.append(Relearned(shown, 200, (), (), excess, interval))
-    return RelearnAudit(control, tuple(curves), 300).judged()[0]
+    return RelearnAudit(control, tuple(curves), 300).judged().verdict
 
 
 @pytest.mark.parametrize("control", ["Retrain", "unseen samples", "rise"])
@@ -266,8 +267,9 @@ FEWER_DRAWS = {"level": 0.05, "draws": 100, "seed": 0}
 
 
 def test_more_and_less_than_retrain_fail():
-    assert "tells more than Retrain" in audit_of(pair(0, 3.0, 0.5)).judged()[1]
-    assert "changed less than Retrain" in audit_of(pair(0, 0.0, 2.0)).judged()[1]
+    more, less = (audit_of(pair(0, *shifts)).row() for shifts in ((3.0, 0.5), (0.0, 2.0)))
+    assert "tells more than Retrain's, against" in reason_words(more)
+    assert "changed less than Retrain's, against" in reason_words(less)
 
 
 def test_half_back_takes_off_what_unseen_samples_gain(nets, split):

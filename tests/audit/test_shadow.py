@@ -11,6 +11,7 @@ from scipy.special import logit
 from scipy.stats import norm
 
 from qunlearn.audit.differ import LEARNED, Attack, DifferAudit, separations
+from qunlearn.audit.row import PASS, Judgement
 from qunlearn.audit.shadow import (
     NUMBER,
     TOP,
@@ -87,11 +88,9 @@ def test_an_attacker_who_learned_less_does_not_fail_a_network():
         rows = separations(before, *sides, truth, [Attack(LEARNED, "unseen", fall, fall)])
         return DifferAudit(rows, Interval(0.6, 0.7), None, None, {}, shadow=200).judged()
 
-    assert judged(alike, told) == ("pass", "")
-    assert judged(told, alike) == (
-        "fail",
-        "shadow classifier tells more than Retrain's, against unseen",
-    )
+    assert judged(alike, told) == PASS
+    detail = {"score": "shadow classifier", "against": "unseen"}
+    assert judged(told, alike) == Judgement("fail", "separates more", detail)
 
 
 @pytest.fixture

@@ -76,7 +76,6 @@ def test_a_bug_of_ours_is_a_plain_traceback_and_an_invitation(qunlearn, monkeypa
     def broken(*_, **__):
         raise TypeError(HOSTILE)
 
-    monkeypatch.setattr("qunlearn.runs.check.check_run", broken)
     monkeypatch.setattr("qunlearn.study.check.check_run", broken)
     code, out, err = qunlearn("check", tmp_path)
     assert (code, out) == (1, "")

@@ -18,7 +18,7 @@ from scipy.stats import ks_2samp, percentileofscore, wasserstein_distance
 from qunlearn.data import Split
 from qunlearn.errors import UserError
 from qunlearn.methods import Job, calibrated, calibration, forget
-from qunlearn.methods.calibrated import CalibratedConfig, earlier_samples, never_seen
+from qunlearn.methods.calibrated import CalibratedConfig, earlier_samples, unseen_samples
 from qunlearn.methods.calibration import (
     Calibration,
     Target,
@@ -694,14 +694,14 @@ def test_classes_that_are_gone_show_nothing_to_later_requests(digits):
     for split in (gone, gone.forget_random(0.2)):
         for part in ("held_out", "test"):
             rows = getattr(split, part)
-            assert torch.equal(never_seen(split, part), rows[labels[rows] != 3])
+            assert torch.equal(unseen_samples(split, part), rows[labels[rows] != 3])
     of_class = labels[gone.test] == 3
     assert of_class.sum() >= FEWEST
     for count in (0, 1, FEWEST - 1):  # those of the class that is gone do not count
         rows = torch.cat([gone.test[of_class], gone.test[~of_class][:count]])
         few = replace(gone, held_out=rows, test=gone.test[of_class])
         with pytest.raises(UserError, match=f"'held_out' has {count} of .*; use --method oeu, or"):
-            never_seen(few, "held_out")
+            unseen_samples(few, "held_out")
 
 
 def test_without_unseen_samples_the_remedy_is_said(trained, digits):
@@ -715,14 +715,14 @@ def test_without_unseen_samples_the_remedy_is_said(trained, digits):
         with pytest.raises(UserError, match=rf"'{few}' has [40] .*; use --set unseen=test:0\.2 or"):
             forget(trained, split, epochs=1, unseen=few)
     assert forget(trained, split, probe=False, steps=1, unseen="test").findings.calibration
-    some = never_seen(split, "test:0.2")
+    some = unseen_samples(split, "test:0.2")
     assert len(some) == round(0.2 * len(split.test))
     assert torch.isin(some, split.test).all()
-    assert torch.equal(some, never_seen(split, "test:0.2"))
+    assert torch.equal(some, unseen_samples(split, "test:0.2"))
     found = forget(trained, split, probe=False, steps=1, unseen="test:0.2").findings.calibration
     assert found.unseen == len(some)
     for wrong in ("test:2", "test:", "train", "test:0.2:0.3"):
-        with pytest.raises(UserError, match="choose held_out, test, or a share of either"):
+        with pytest.raises(UserError, match="choose held_out, test, or a fraction of either"):
             forget(trained, split, unseen=wrong)
     blind = replace(split, test=split.test[:0])
     for unseen in ("held_out", "test"):

@@ -134,5 +134,5 @@ def test_forgetting_ends_as_certain_as_expected(trained, asked, random):
     result = forget(trained, asked, depth="shallow", lr=0.05, epochs=4, batch_size=30, probe=False)
     expected = TargetEstimator(trained, asked, asked.held_out, seed=0).estimate(trained).entropy
     assert 1 < result.findings.calibration.logit_scale < MOST
-    like_unseen = torch.cat([asked.held_out, asked.forget]) if random else asked.held_out
-    assert mean_entropy(result.model, asked, like_unseen) == pytest.approx(expected, abs=1e-4)
+    samples = torch.cat([asked.held_out, asked.forget]) if random else asked.held_out
+    assert mean_entropy(result.model, asked, samples) == pytest.approx(expected, abs=1e-4)

@@ -16,7 +16,7 @@ from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.comparison import view_of
 from qunlearn.report.judge import verdict_of
 from qunlearn.report.relearning import relearning_words
-from qunlearn.report.summary import SURE, run_answers
+from qunlearn.report.summary import CERTAINTY, run_answers
 from qunlearn.runs.metrics import RunMetrics, modernise
 from qunlearn.store.typed import typed
 from qunlearn.study.table import read_table
@@ -94,7 +94,7 @@ def test_few_samples_or_wide_seeds_never_give_a_yes():
         ((99.0, 0.97), "No", "still more confident on the forgotten samples than on unseen"),
         ((80.5, 0.80), "Only in part", "still more confident"),
         ((85.0, 0.75), "Only in part", "gets more of the forgotten samples right"),
-        ((80.2, 0.755), "Yes", "as far as this can tell"),
+        ((80.2, 0.755), "Yes", "as far as these measurements can tell"),
         ((20.0, 0.15), "Too much", "give them away"),
     ],
 )
@@ -215,7 +215,7 @@ def test_a_target_in_words():
     short = verdict_of(calibrated(0.9, waited_for=("target",))).reasons[0]
     assert "did not reach the target" in short
     assert "Logits were rescaled by 1.23" in said
-    assert "no random share" in said
+    assert "not drawn at random" in said
     gone = replace(calibrated(0.01, target=0.0, chance=0.0, class_wise=True), whole_classes=True)
     assert "target 0 %" in verdict_of(gone).reasons[0]
     assert verdict_of(gone).word == "Yes"
@@ -249,7 +249,7 @@ def test_what_comes_back_is_no_yes_unless_shallow_was_chosen():
     for verdict in (deep, chosen):
         assert verdict.reasons[-1].startswith("Shallow: 200 steps")
         assert "75.5 % before, 95.0 % after" in verdict.reasons[-1]
-        assert "That is 19.5 points" in verdict.reasons[-1]
+        assert "75.5 %; excess 19.5 points (up to" in verdict.reasons[-1]
 
 
 def test_confidence_that_falls_less_than_on_unseen_samples_is_not_said_to_come_back():
@@ -319,6 +319,11 @@ def test_a_retrain_has_forgotten_by_construction():
     verdict = verdict_of(found, "retrain")
     assert (verdict.word, verdict.met) == ("Yes", True)
     assert "by construction" in verdict.headline
+    sure = run_answers(found, verdict)[-1].words
+    for words in (sure, " ".join(verdict.cautions)):
+        assert "normalised by" in words
+        assert "no retrained model" not in words
+        assert "no model retrained" not in words
 
 
 def test_the_target_of_a_run_made_by_an_older_version_is_judged_anew():
@@ -385,7 +390,7 @@ def test_what_may_be_chance_is_one_figure_for_every_reader(compared):
     if compared:
         made = replace(made, reference=made.before)
     verdict = verdict_of(made)
-    sure = next(each.words for each in run_answers(made, verdict) if each.question == SURE)
+    sure = next(each.words for each in run_answers(made, verdict) if each.question == CERTAINTY)
     said = re.findall(r"of up to (\d+) points may be chance", " ".join([sure, *verdict.cautions]))
     assert len(said) == 2
     assert len(set(said)) == 1

@@ -56,9 +56,9 @@ VERDICTS: dict[State, Verdict] = {
 REASONS: dict[State, str] = {
     "stays": "",
     "returns": "",
-    "before": "not forgotten with the trained bits",
+    "before": "not forgotten",
     "alone": "no Retrain",
-    "unusable": "no other width leaves the network usable",
+    "unusable": "no usable width",
     "coarse": "too few samples",
 }
 

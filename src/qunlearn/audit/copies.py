@@ -21,7 +21,7 @@ from torch.nn.functional import interpolate
 from qunlearn.audit.case import Case
 from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.registry import Audit, Work, audits
-from qunlearn.audit.row import LEVEL, AuditRow, Figure, Verdict
+from qunlearn.audit.row import LEVEL, PASS, AuditRow, Figure, Judgement
 from qunlearn.data import Split
 from qunlearn.data.draw import spread
 from qunlearn.data.samples import BLOCK
@@ -109,19 +109,27 @@ class CopiesAudit:
             Figure(f"flagged by {way.by}", float(way.flagged), _share(way, self), unit="samples")
             for way in sorted(self.ways, key=lambda way: way.chance)
         )
-        verdict, reason = self.judged()
-        return AuditRow("copies", ("network", "samples"), figures, verdict, reason)
+        judged = self.judged()
+        return AuditRow(
+            "copies",
+            ("network", "samples"),
+            figures,
+            judged.verdict,
+            judged.reason,
+            detail=judged.detail,
+        )
 
-    def judged(self) -> tuple[Verdict, str]:
+    def judged(self) -> Judgement:
         """The verdict, and what decided it."""
         if self.exact:
-            return "fail", f"{self.exact} forgotten samples are retained under another id"
+            return Judgement("fail", "exact copies", {"samples": self.exact})
         beyond = [way for way in self.ways if way.chance < LEVEL / len(self.ways)]
         if beyond:
             way = min(beyond, key=lambda way: way.chance)
-            return "fail", f"{way.flagged} forgotten samples have a near-duplicate by {way.by}"
+            detail = {"samples": way.flagged, "by": way.by}
+            return Judgement("fail", "near-duplicates", detail)
         flagged = max(way.flagged for way in self.ways)
-        return "pass", f"up to {flagged} flagged, as many as false alarms give" if flagged else ""
+        return Judgement("pass", "false alarms", {"samples": flagged}) if flagged else PASS
 
 
 def _share(way: Flagged, audit: CopiesAudit) -> Interval:

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from qunlearn.audit.bits import ChangedCodes, changed_codes, codes_of
 from qunlearn.audit.case import Case
 from qunlearn.audit.registry import Audit, Work, audits
-from qunlearn.audit.row import LEVEL, AuditRow, Figure, NotApplicable, Verdict
+from qunlearn.audit.row import LEVEL, PASS, AuditRow, Figure, Judgement, NotApplicable
 from qunlearn.audit.shadow import Score, Shadow, ShadowConfig, learned
 from qunlearn.data.draw import spread
 from qunlearn.metrics import auc, margin, tpr_at_fpr
@@ -147,7 +147,7 @@ class DifferAudit:
 
     def row(self) -> AuditRow:
         """Fails if the difference tells more than a Retrain's, or less is changed than by it."""
-        verdict, reason = self.judged()
+        judged = self.judged()
         figures = [
             Figure(f"AUC by {s.score}, against {s.against}", s.auc, s.interval, s.retrain)
             for s in sorted(self.separations, key=_furthest, reverse=True)
@@ -156,27 +156,36 @@ class DifferAudit:
         compared = any(s.retrain is not None for s in self.separations)
         needs = ["network", "network before"]
         needs += ["Retrain"] * compared + ["shadow pair"] * (self.shadow is not None)
-        return AuditRow("differ", tuple(needs), tuple(figures), verdict, reason)
+        return AuditRow(
+            "differ",
+            tuple(needs),
+            tuple(figures),
+            judged.verdict,
+            judged.reason,
+            detail=judged.detail,
+        )
 
-    def judged(self) -> tuple[Verdict, str]:
+    def judged(self) -> Judgement:
         """The verdict, and what decided it."""
         compared = [(s, s.beyond) for s in self.separations if s.beyond is not None]
         tells = [s for s, beyond in compared if beyond.low > TOLERANCE]
         if tells:
             worst = max(tells, key=_furthest)
-            return "fail", f"{worst.score} tells more than Retrain's, against {worst.against}"
+            detail = {"score": worst.score, "against": worst.against}
+            return Judgement("fail", "separates more", detail)
         # That a classifier learned less is its misfortune: it says nothing of the network.
         still = [s for s, beyond in compared if beyond.high < -TOLERANCE and s.score != LEARNED]
         if still:
             worst = max(still, key=_furthest)
-            return "fail", f"{worst.score} changed less than Retrain's, against {worst.against}"
+            detail = {"score": worst.score, "against": worst.against}
+            return Judgement("fail", "changed less", detail)
         if compared:
-            return "pass", ""
+            return PASS
         unseen = [s for s in self.separations if s.against == "unseen" and s.score != LEARNED]
         unmoved = all(s.interval.high <= 0.5 + TOLERANCE for s in unseen)
         if self.memorised.low > 0.5 and unmoved:
-            return "fail", "memorised samples changed no more than unseen ones"
-        return "cannot be told", "no Retrain"
+            return Judgement("fail", "unchanged")
+        return Judgement("cannot be told", "no Retrain")
 
 
 def _furthest(separation: Separation) -> float:

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 from qunlearn.audit.case import Case, case_of
 from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.registry import Work, audits
-from qunlearn.audit.row import AuditRow, NotApplicable
+from qunlearn.audit.row import AuditRow, Detail, NotApplicable
 from qunlearn.audit.run import audited, rows_of
 from qunlearn.data.draw import spread
 from qunlearn.errors import Failure
@@ -92,13 +92,14 @@ def audit_all(
         config = audit.config.parse(shared)
         needed = speed.seconds(audit.work(case, config))
         if needed > settings.budget - (time.perf_counter() - begun):
-            rows.append(_not_run(name, f"takes about {duration(needed)}, beyond the budget"))
+            rows.append(_not_run(name, "over budget", {"seconds": round(needed, 3)}))
             continue
         started(name)
         try:
             result = audited(name, case, config)
         except NotApplicable as error:
-            rows.append(_not_run(name, str(error).split(";")[0].rstrip(".")))
+            message = str(error).split(";")[0].rstrip(".")
+            rows.append(_not_run(name, "not applicable", {"message": message}))
             continue
         except KeyboardInterrupt:
             done = ", ".join(row.attack for row in rows if row.figures) or "none yet"
@@ -115,19 +116,8 @@ def audit_all(
     return table
 
 
-def _not_run(name: str, reason: str) -> AuditRow:
-    return AuditRow(name, (), (), "cannot be told", f"not run: {reason}")
-
-
-def duration(seconds: float) -> str:
-    """A duration in the unit that suits it.
-
-    >>> duration(42), duration(300), duration(9000)
-    ('42 s', '5 min', '2.5 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+def _not_run(name: str, reason: str, detail: Detail) -> AuditRow:
+    return AuditRow(name, (), (), "cannot be told", reason, detail=detail)
 
 
 @dataclass(frozen=True)

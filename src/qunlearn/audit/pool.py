@@ -24,7 +24,7 @@ from qunlearn.metrics import margin
 from qunlearn.metrics.epsilon import challenge_score, largest_epsilon
 from qunlearn.runs.model_file import Header
 from qunlearn.runs.origin import origin_of
-from qunlearn.runs.provenance import asked_of
+from qunlearn.runs.provenance import request_of
 from qunlearn.runs.recipe import inherited, recipe_of
 from qunlearn.store.run import Run
 from qunlearn.training.inference import predict
@@ -88,12 +88,15 @@ class PoolAudit:
     def row(self) -> AuditRow:
         """The outcome, without its time."""
         figure = self.deciding
-        shown = "none" if figure.value is None else f"{figure.value:.3f}"
-        reason = f"{figure.attack}, {figure.samples}: {shown}, tolerance {figure.tolerance:g}"
+        detail: dict[str, str | float] = {"attack": figure.attack, "samples": figure.samples}
         if self.verdict == "cannot be told":
-            enough = f"; {self.needed:,} networks would do" if self.needed else ""
-            reason = f"{self.models} networks are too few for {figure.attack}, {figure.samples}"
-            reason += enough
+            reason = "too few networks"
+            detail |= {"models": self.models}
+            detail |= {"needed": self.needed} if self.needed else {}
+        else:
+            reason = "deciding figure"
+            detail |= {"tolerance": figure.tolerance}
+            detail |= {} if figure.value is None else {"value": figure.value}
         return AuditRow(
             NAME,
             ("training data", f"{self.models} networks"),
@@ -101,6 +104,7 @@ class PoolAudit:
             self.verdict,
             reason,
             self.level,
+            detail=dict(detail),
         )
 
 
@@ -141,7 +145,7 @@ def coherent(run: Run) -> tuple[str, ...]:
 
 def settings_of_run(run: Run) -> tuple[str, dict[str, object]]:
     """The method of a run, and its settings beside those that follow the network's training."""
-    asked, origin = asked_of(run), origin_of(run)
+    asked, origin = request_of(run), origin_of(run)
     assert origin is not None  # seen to by `pool_for`
     usual = inherited(recipe_of(origin), find_method(asked.method))
     changed = {

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from qunlearn.audit.case import Case
 from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.registry import Audit, Work, audits
-from qunlearn.audit.row import LEVEL, AuditRow, Figure, NotApplicable, Verdict
+from qunlearn.audit.row import LEVEL, PASS, AuditRow, Figure, Judgement, NotApplicable
 from qunlearn.data import Split
 from qunlearn.data.draw import generator
 from qunlearn.errors import Failure
@@ -122,25 +122,27 @@ class RelearnAudit:
             )
             for curve in sorted(self.curves, key=lambda each: -each.excess)
         )
-        verdict, reason = self.judged()
+        judged = self.judged()
         needs = ("network", "retained samples", "forgotten samples", *retrain)
-        return AuditRow("relearn", needs, figures, verdict, reason)
+        return AuditRow(
+            "relearn", needs, figures, judged.verdict, judged.reason, detail=judged.detail
+        )
 
-    def judged(self) -> tuple[Verdict, str]:
+    def judged(self) -> Judgement:
         """The verdict, and what decided it."""
-        judged = [c for c in self.curves if self.control != "class-wise" or not c.shown]
-        back = [str(c.shown) for c in judged if c.interval.low > CLOSE]
+        curves = [c for c in self.curves if self.control != "class-wise" or not c.shown]
+        back = tuple(str(c.shown) for c in curves if c.interval.low > CLOSE)
         if back:
-            return "fail", f"comes back with {' and '.join(back)} per class shown"
-        if not judged:
-            return "cannot be told", "no Retrain"
-        if max(curve.interval.high - curve.excess for curve in judged) > UNTOLD:
-            return "cannot be told", "too few samples"
+            return Judgement("fail", "comes back", {"shown": back})
+        if not curves:
+            return Judgement("cannot be told", "no Retrain")
+        if max(curve.interval.high - curve.excess for curve in curves) > UNTOLD:
+            return Judgement("cannot be told", "too few samples")
         if self.control == "rise":
-            return "cannot be told", "no Retrain: nothing comes back, if it was forgotten"
-        if self.control == "class-wise" and len(judged) < len(self.curves):
-            return "pass", "by retained samples alone; with forgotten ones shown: no Retrain"
-        return "pass", ""
+            return Judgement("cannot be told", "nothing comes back, no Retrain")
+        if self.control == "class-wise" and len(curves) < len(self.curves):
+            return Judgement("pass", "retained samples alone")
+        return PASS
 
 
 @dataclass(frozen=True)

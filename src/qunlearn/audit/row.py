@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from qunlearn.errors import UserError
 from qunlearn.metrics.bootstrap import Interval
 
 Verdict = Literal["pass", "fail", "cannot be told"]
+
+Detail = Mapping[str, str | int | float | tuple[str, ...]]
+"""The values that a reason is about, by name."""
 
 LEVEL = 0.05
 """The probability that an audit fails a network that is like a Retrain."""
@@ -34,6 +38,24 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """A verdict, and what decided it.
+
+    Attributes:
+        verdict: The verdict.
+        reason: What decided it, or what is missing for one; see `AuditRow`.
+        detail: The values that the reason is about.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    detail: Detail = field(default_factory=dict)
+
+
+PASS = Judgement("pass")
+
+
+@dataclass(frozen=True)
 class AuditRow:
     """The outcome of one audit, as the table of all audits shows it.
 
@@ -43,10 +65,12 @@ class AuditRow:
         figures: The measured values; the first one is the result that a table shows.
         verdict: "pass" if no more leaks than from a Retrain, "fail" if more is, "cannot be told" if
             the data or the references do not allow either.
-        reason: What decided the verdict, or what is missing for one, in a few words.
+        reason: What decided the verdict, or what is missing for one: a short name, such as "no
+            Retrain". `report/audits.py` says it in words; a name that it does not know is shown.
         level: The probability of a false "fail", over all figures together.
         seconds: How long the audit took.
         retrain_seconds: How long Retrain took, if that is known.
+        detail: The values that the reason is about.
     """
 
     attack: str
@@ -57,6 +81,7 @@ class AuditRow:
     level: float = LEVEL
     seconds: float = 0.0
     retrain_seconds: float | None = None
+    detail: Detail = field(default_factory=dict)
 
     @property
     def share(self) -> float | None:

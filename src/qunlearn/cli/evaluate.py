@@ -13,10 +13,10 @@ from qunlearn.runs.config import EvaluateConfig
 def command(settings: EvaluateConfig, run: RunFolder, json: Json = False) -> None:
     """Measure a run on every part of its split, and beside a retrained one.
 
-    Accuracy on what was forgotten (FA), retained (RA) and on the test part (TA), and the share of
-    forgotten samples that a membership attack takes for unseen (MIA). None of them is good high or
-    low: a network retrained without those samples is the reference, and AG the mean gap to it.
-    Without augmentation, and without moving BatchNorm.
+    Accuracy on the forgotten (FA), retained (RA) and test samples (TA), and the share of forgotten
+    samples that a membership attack takes for unseen (MIA). Neither high nor low is good in itself:
+    the reference is a network retrained without these samples, and AG is the mean gap to it.
+    Measured without augmentation, and with fixed BatchNorm statistics.
 
     Examples:
       qunlearn evaluate runs/original

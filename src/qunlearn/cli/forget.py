@@ -15,7 +15,7 @@ MISSED = 3
 
 Accept = Annotated[
     bool,
-    typer.Option("--accept", help="End with exit code 0 even if a target was not met."),
+    typer.Option("--accept", metavar="", help="End with exit code 0 even if a target was not met."),
 ]
 
 
@@ -29,9 +29,9 @@ def command(
 ) -> None:
     """Make a run's network forget samples, and save the new network.
 
-    A run is a folder that `qunlearn train` or `qunlearn adopt` wrote; it is not changed. The new
-    run can be made to forget more: samples of earlier requests are never trained on again, and
-    every evaluation still reports them.
+    A run is a folder that `qunlearn train` or `qunlearn adopt` wrote; it is not changed. For the
+    next request, name the new run: samples of earlier requests are never trained on again, and
+    every evaluation reports them.
 
     Exit code 3: the network was saved, but this request missed its target, or samples of an
     earlier request resurfaced. The verdict says by how much, and what to try.

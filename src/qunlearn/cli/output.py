@@ -71,7 +71,7 @@ def print_parts(parts: Iterable[str | TextTable]) -> None:
 
 def print_text_table(table: TextTable) -> None:
     """Print a table that `report/` laid out."""
-    print_table(table.head, table.rows, table.title)
+    print_table(table.head, table.rows, table.title, table.left)
 
 
 def _cell(text: str) -> str:

@@ -7,15 +7,12 @@ from typing import Annotated
 
 import typer
 
-from qunlearn.cli.output import print_json, print_table, say_error
+from qunlearn.cli.output import print_json, print_text_table, say_error
 from qunlearn.cli.settings import Json
 from qunlearn.errors import UserError
 
 File = Annotated[Path, typer.Argument(help="A file that `qunlearn export` wrote.")]
 Images = Annotated[list[Path], typer.Argument(help="Image files.")]
-
-SHOWN = 3
-"""How many classes are shown of each image."""
 
 
 def command(file: File, images: Images, json: Json = False) -> None:
@@ -29,6 +26,7 @@ def command(file: File, images: Images, json: Json = False) -> None:
       qunlearn predict model.onnx cat.png dog.jpg
     """
     from qunlearn.export.predict import predict_images
+    from qunlearn.report.predicted import predictions_of_images
 
     results = list(zip(map(str, images), predict_images(file, images), strict=True))
     predicted = [(image, classes) for image, classes in results if isinstance(classes, dict)]
@@ -37,16 +35,7 @@ def command(file: File, images: Images, json: Json = False) -> None:
         shown = [{"image": image, "classes": classes} for image, classes in predicted]
         print_json({"file": str(file), "images": shown})
     elif predicted:
-        rows = [
-            [
-                image,
-                *(f"{name} {100 * share:.1f} %" for name, share in list(classes.items())[:SHOWN]),
-            ]
-            for image, classes in predicted
-        ]
-        width = max(len(row) for row in rows)
-        head = ["image", *("most probable", "then", "then")[: width - 1]]
-        print_table(head, rows, left=width)
+        print_text_table(predictions_of_images(predicted))
     for error in errors:
         say_error(error)
     if errors:

@@ -36,7 +36,7 @@ from qunlearn.evidence.statement import (
     Test,
 )
 from qunlearn.runs.lines import RequestLine
-from qunlearn.runs.provenance import asked_of, lines_of
+from qunlearn.runs.provenance import lines_of, request_of
 from qunlearn.store import toml
 from qunlearn.store.files import sha256, write_bytes, write_text
 from qunlearn.store.layout import AUDIT, CONFIG, METRICS, MODEL, RECORDS
@@ -123,7 +123,7 @@ def _predicate(
     info, config = run.info, run.config
     method, settings = ("none", {})
     if info.method is not None and "settings" in config:
-        request = asked_of(run)
+        request = request_of(run)
         method, settings = f"{request.method}, revision {info.revision}", dict(request.settings)
     place = None if before is None else before.path.relative_to(run.path.parent).as_posix()
     return Predicate(

@@ -1,4 +1,4 @@
-"""The default method: lower the confidence in each sample to its target, and repair the rest."""
+"""The default method: lower the confidence on each forget sample to its target, then repair."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qunlearn.data import Split
 from qunlearn.data.draw import shuffled, spread
 from qunlearn.errors import UserError
 from qunlearn.methods.base import Findings, Job, SgdStepConfig, method
-from qunlearn.methods.calibration import Calibration, TargetEstimator, Wait, calibration_of
+from qunlearn.methods.calibration import Calibration, Extension, TargetEstimator, calibration_of
 from qunlearn.methods.constants import EARLIER, FEWEST, MEMORISED, RECOVERED, WATCHED
 from qunlearn.methods.push import Push, perturb
 from qunlearn.methods.relearn import relearn
@@ -26,22 +26,22 @@ from qunlearn.training.config import Epochs, LearningRate, OptimizerConfig, Step
 from qunlearn.training.inference import predict
 
 
-def _part_or_share(named: str) -> str:
-    if not re.fullmatch(r"(held_out|test)(:0?\.\d+)?", named):
-        raise ValueError("choose held_out, test, or a share of either below 1, as test:0.2")
-    return named
+def _part_or_fraction(value: str) -> str:
+    if not re.fullmatch(r"(held_out|test)(:0?\.\d+)?", value):
+        raise ValueError("choose held_out, test, or a fraction of either, such as test:0.2")
+    return value
 
 
 class CalibratedConfig(SgdStepConfig):
     """The settings of the calibrated method; the defaults suit any request."""
 
-    # The strength of the push depends on the batch size, and is tuned for this one.
+    # Not inherited: the strength of the push was tuned at this batch size.
     inherits: ClassVar[frozenset[str]] = SgdStepConfig.inherits - {"batch_size"}
     depth: Depth | None = Field(
         None,
-        description="deep: forgetting withstands later fine-tuning; shallow: it takes fewer steps, "
-        "and may only look like it. By default deep where the network has memorised the samples; "
-        "else shallow, and deep as well if fine-tuning then brings them back.",
+        description="deep: forgetting withstands later fine-tuning. shallow: fewer steps, but "
+        "fine-tuning can bring samples back. By default deep if the network has memorised the "
+        "samples; else shallow first, then deep if fine-tuning brings them back.",
     )
     steps: int | None = Field(
         None,
@@ -58,15 +58,15 @@ class CalibratedConfig(SgdStepConfig):
         None,
         description="Initial learning rate of the cosine schedule; the depth sets the default.",
     )
-    unseen: Annotated[str, AfterValidator(_part_or_share)] = Field(
+    unseen: Annotated[str, AfterValidator(_part_or_fraction)] = Field(
         "held_out",
-        description="Which samples show what unseen data looks like: held_out, test, or a share of "
-        "either, as test:0.2.",
+        description="The samples that the target is estimated from: held_out, test, or a fraction "
+        "of either, such as test:0.2. The network must not have been trained on them.",
     )
 
     def check(self, split: Split) -> None:
         """Raise if there are too few unseen samples."""
-        never_seen(split, self.unseen)
+        unseen_samples(split, self.unseen)
 
     def max_steps(self, retained: int) -> int | None:
         """The maximum number of steps; None if there is none."""
@@ -75,7 +75,7 @@ class CalibratedConfig(SgdStepConfig):
         return min((limit for limit in limits if limit is not None), default=None)
 
     def schedule(self, samples: int, retained: int, *, limited: bool = True) -> Schedule:
-        """The steps for a number of samples to push; with `limited`, at most `max_steps`."""
+        """The steps for so many forget samples; with `limited`, at most `max_steps`."""
         most = self.max_steps(retained) if limited else None
         depth, epoch = self.depth or "deep", -(-retained // self.batch_size)
         schedule = plan_steps(samples, depth, epoch, most)
@@ -90,15 +90,15 @@ class CalibratedConfig(SgdStepConfig):
     holds_earlier=True,
 )
 def calibrated(job: Job, config: CalibratedConfig) -> Findings:
-    """Lower the confidence in each sample to its target, estimated from held-out samples."""
+    """Lower the confidence on each forget sample to its target, estimated from held-out samples."""
     forgetting, relearning = _Forgetting(job, config), None
     depth = config.depth or forgetting.depth_needed
     calibration = forgetting.forget(depth)
-    if depth == "shallow" and config.depth is None and not forgetting.bounded:
+    if depth == "shallow" and config.depth is None and not forgetting.limited:
         target, seed = calibration.target, config.seed
         relearning = relearn(job.model, job.split, job.fabric, target=target, seed=seed)
         if relearning is not None and not relearning.deep:
-            forgetting.waits.append("depth")
+            forgetting.extensions.append("depth")
             calibration, relearning = forgetting.forget("deep"), None
     chosen = {"steps": calibration.steps, "lr": calibration.lr}
     return Findings(chosen, calibration, relearning)
@@ -112,49 +112,55 @@ class _Forgetting:
         job.model.to(job.fabric.device)
         self.pushed = torch.cat([job.split.forget, earlier_samples(job.split)])
         self.watched = spread(job.split.retain, WATCHED)
-        unseen = never_seen(job.split, config.unseen)
+        unseen = unseen_samples(job.split, config.unseen)
         self.estimator = TargetEstimator(job.model, job.split, unseen, config.seed)
         target = self.estimator.estimate(job.model)
         self.target = replace(target, margins=_with_earlier(target.margins, job.model, job.split))
         self.before, self.retained_before = self.measure()
         self.retained_after = self.retained_before
         self.steps, self.rounds, self.elapsed, self.logit_scale = 0, 0, 0.0, 1.0
-        self.waits: list[Wait] = []
+        self.extensions: list[Extension] = []
 
     @property
-    def bounded(self) -> bool:
-        """Whether the steps are limited, so that none are added to the plan."""
+    def limited(self) -> bool:
+        """Whether the user limited the steps; then none are added to the plan."""
         return self.config.max_steps(len(self.split.retain)) is not None
 
     @property
     def depth_needed(self) -> Depth:
-        """Deep where the network has memorised the samples: most of what it knows would return."""
-        aimed = self.target.margins[self.split.forget].sigmoid().mean()
-        above = 100 * float(self.before.sigmoid().mean() - aimed)
+        """Deep if the network has memorised the samples: fine-tuning would bring most of them back.
+
+        Memorised: the mean confidence is more than `MEMORISED` points above its target.
+        """
+        target = self.target.margins[self.split.forget].sigmoid().mean()
+        above = 100 * float(self.before.sigmoid().mean() - target)
         return "deep" if above > MEMORISED else "shallow"
 
     @property
-    def like_unseen(self) -> Tensor:
-        """The samples whose predictions are to be as uncertain as those on unseen samples.
+    def temperature_samples(self) -> Tensor:
+        """The samples that the temperature is restored on: the unseen ones, if possible more.
 
-        A random share is like them once it is forgotten; samples that were chosen otherwise may
-        be easier or harder.
+        The forget samples of a random request are added: once forgotten, they resemble unseen
+        ones. Samples chosen otherwise may be easier or harder.
         """
         random = self.split.requests[-1].kind == "random"
         return torch.cat([self.estimator.unseen, self.split.forget[: None if random else 0]])
 
     def forget(self, depth: Depth) -> Calibration:
-        """Do the steps that a depth takes, extended once at most for what they did not achieve."""
+        """Forget at a depth. Steps are added at most once.
+
+        They are added if retained samples did not recover, or if the target was not reached.
+        """
         config = self.config.model_copy(update={"depth": depth})
         sizes = len(self.pushed), len(self.split.retain)
         planned, schedule = config.schedule(*sizes, limited=False), config.schedule(*sizes)
         calibration = self.run(schedule)
-        if not self.bounded:
+        if not self.limited:
             if self.retained_after < self.retained_before - RECOVERED:
-                self.waits.append("retained")
+                self.extensions.append("retained")
                 calibration = self.run(schedule.repair_alone())
             elif calibration.state == "short":
-                self.waits.append("target")
+                self.extensions.append("target")
                 calibration = self.run(replace(schedule, noise=0.0))
         return replace(
             calibration,
@@ -163,18 +169,18 @@ class _Forgetting:
             steps=self.steps,
             lr=planned.lr,
             limited=schedule.steps < planned.steps,
-            waited_for=tuple(self.waits),
+            waited_for=tuple(self.extensions),
         )
 
     def run(self, schedule: Schedule) -> Calibration:
-        """Do the steps of a schedule, restore the temperature, and see what was reached."""
+        """Run a schedule, restore the temperature, and measure what was reached."""
         model = self.job.model
         self.optimize(schedule)
         self.logit_scale *= rescale_temperature(
-            model, self.split, self.like_unseen, self.target.entropy
+            model, self.split, self.temperature_samples, self.target.entropy
         )
         after, self.retained_after = self.measure()
-        # The target that the network has now: it may be less confident in unseen samples, too.
+        # Estimated again, since the network may be less confident on unseen samples, too.
         target = self.estimator.estimate(model)
         return replace(
             calibration_of(target, self.split, self.before, after),
@@ -184,11 +190,11 @@ class _Forgetting:
         )
 
     def optimize(self, schedule: Schedule) -> None:
-        """Do the steps of a schedule."""
-        first, earlier = self.rounds, self.elapsed
+        """Run the training loop over a schedule; its rows continue the history."""
+        rounds, elapsed = self.rounds, self.elapsed
 
         def record(row: Epoch) -> None:
-            self.rounds, self.elapsed = first + row.epoch, round(earlier + row.elapsed, 3)
+            self.rounds, self.elapsed = rounds + row.epoch, round(elapsed + row.elapsed, 3)
             self.job.on_epoch(replace(row, epoch=self.rounds, elapsed=self.elapsed))
 
         step = {name: getattr(self.config, name) for name in StepConfig.model_fields}
@@ -202,48 +208,52 @@ class _Forgetting:
         self.steps += schedule.steps
 
     def measure(self) -> tuple[Tensor, float]:
-        """The log-odds of the samples to forget, and the accuracy on some of the retained ones."""
+        """The log-odds of the forget samples, and the accuracy on `WATCHED` retained ones."""
         model, data, labels = self.job.model, self.split.data, self.split.data.labels
         odds = margin(predict(model, data, self.split.forget), labels[self.split.forget])
         return odds, accuracy(predict(model, data, self.watched), labels[self.watched])
 
 
-def never_seen(split: Split, named: str) -> Tensor:
-    """The samples that show what unseen data looks like.
+def unseen_samples(split: Split, choice: str) -> Tensor:
+    """The samples that the target is estimated from; raises if there are fewer than `FEWEST`.
 
-    Samples of fully forgotten classes, now or before, are excluded.
+    Samples of classes that are forgotten entirely, now or earlier, are left out.
+
+    Args:
+        split: The split.
+        choice: The setting `unseen`: a part, or a fraction of one.
     """
-    rows = _unseen(split, named)
+    rows = _of_retained_classes(split, choice)
     if len(rows) >= FEWEST:
         return rows
-    ways = ("held_out", "test:0.2", "test")
-    better = [f"--set unseen={way}" for way in ways if len(_unseen(split, way)) >= FEWEST]
+    choices = ("held_out", "test:0.2", "test")
+    better = [f"--set unseen={c}" for c in choices if len(_of_retained_classes(split, c)) >= FEWEST]
     raise UserError(
-        f"Method 'calibrated' needs at least {FEWEST} unseen samples, and {named!r} has "
+        f"Method 'calibrated' needs at least {FEWEST} unseen samples, and {choice!r} has "
         f"{len(rows)} of retained classes; use "
         f"{' or '.join([*better[:1], '--method oeu'])}, or a run that has more."
     )
 
 
-def _unseen(split: Split, named: str) -> Tensor:
-    """The samples that are named and whose class is still retained."""
-    name, _, share = named.partition(":")
-    rows = {"held_out": split.held_out, "test": split.test}[name]
-    if share:
-        chosen = shuffled([split.data.ids[row] for row in rows.tolist()], "unseen")
-        rows = rows[sorted(chosen[: round(float(share) * len(rows))])]
+def _of_retained_classes(split: Split, choice: str) -> Tensor:
+    """The chosen samples, without those of classes that are no longer retained."""
+    part, _, fraction = choice.partition(":")
+    rows = {"held_out": split.held_out, "test": split.test}[part]
+    if fraction:
+        drawn = shuffled([split.data.ids[row] for row in rows.tolist()], "unseen")
+        rows = rows[sorted(drawn[: round(float(fraction) * len(rows))])]
     labels = split.data.labels
     return rows[torch.isin(labels[rows], labels[split.retain])]
 
 
 def earlier_samples(split: Split) -> Tensor:
-    """At most `EARLIER` samples of earlier requests; they are pushed again if they rise."""
+    """At most `EARLIER` samples of earlier requests; they are pushed if their mean rises."""
     earlier = [rows for rows in split.earlier if len(rows)]
     return spread(torch.cat(earlier), EARLIER) if earlier else split.forget[:0]
 
 
 def _with_earlier(margins: Tensor, model: nn.Module, split: Split) -> Tensor:
-    """The targets, with those of earlier requests: the log-odds that they have now."""
+    """The targets, plus those of samples of earlier requests: their log-odds before the push."""
     rows, margins = earlier_samples(split), margins.clone()
     margins[rows] = margin(predict(model, split.data, rows), split.data.labels[rows])
     return margins

@@ -37,15 +37,15 @@ from qunlearn.training.inference import TOGETHER, predict, scoring
 
 @dataclass(frozen=True)
 class Target:
-    """What the forgotten samples are to look like.
+    """The target: how confident the network is to be on the forgotten samples.
 
     Attributes:
         margins: The target log-odds of the true label, for each sample of the data set; -∞ in
             class-wise forgetting, NaN for samples that have no target.
         unseen: How many unseen samples it was estimated from.
-        variance: That of the network's confidence in such samples.
-        entropy: The mean entropy of the predictions on such samples, of a network that learned
-            from what is retained alone.
+        variance: The variance of the network's confidence on unseen samples.
+        entropy: The expected mean entropy on unseen samples of a network that was trained on the
+            retained samples alone.
     """
 
     margins: Tensor
@@ -61,12 +61,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Where each sample to forget stands among the retained ones, by its difficulty.
+    """The rank of each forget sample by difficulty, compared with retained samples.
 
     Attributes:
-        overall: The share of retained samples that are harder.
-        in_class: The same among those of its own class.
-        members: How many of its own class it was ranked among.
+        overall: The fraction of retained samples that are harder.
+        in_class: The same, of the retained samples of its class.
+        members: How many retained samples of its class it was compared with.
     """
 
     overall: Tensor
@@ -77,13 +77,13 @@ class Ranking:
 class TargetEstimator:
     """Estimates the target from a network's predictions on unseen samples.
 
-    The ranks are taken once, from the network that remembers. The target itself can be estimated
-    again, from a network that has changed meanwhile.
+    Samples are ranked once, by the network before it forgets. The target can be estimated again
+    later, from the network as it is then.
 
     Args:
         model: The network before it forgets.
         split: Says what is to be forgotten.
-        unseen: Places of samples that the network was not trained on.
+        unseen: Indices of samples that the network was not trained on.
         seed: Seed of the augmented versions.
     """
 
@@ -136,7 +136,7 @@ def _rank(model: nn.Module, split: Split, seed: int) -> Ranking:
 
 
 def difficulties(model: nn.Module, split: Split, index: Tensor, seed: int) -> Tensor:
-    """The mean log-odds of the true label over augmented versions, at the samples' places."""
+    """The mean log-odds of the true label over augmented versions; 0 for samples not in `index`."""
     data = split.data
     total = torch.zeros(len(data))
     loader = Loader(data, index, 500, seed=seed, shuffle=False, stream="difficulty")
@@ -150,10 +150,10 @@ def difficulties(model: nn.Module, split: Split, index: Tensor, seed: int) -> Te
 
 
 def with_less_data(margins: Tensor, fraction: float) -> Tensor:
-    """The log-odds on unseen samples of a network that learned from a `fraction` of the data.
+    """The log-odds that a network trained on a `fraction` of the data would have on unseen samples.
 
-    The error rate grows by the usual power law. The distribution is shifted for it by quantiles:
-    q becomes q^p, with p such that the new error rate comes out.
+    The error rate grows by a power law (exponent `LEARNING`). To reach the new error rate, each
+    quantile q of the distribution is replaced by the quantile q^p.
 
     >>> with_less_data(torch.tensor([-1.0, 1.0, 2.0, 3.0, 4.0, 5.0]), fraction=1.0)
     tensor([-1.,  1.,  2.,  3.,  4.,  5.])
@@ -168,7 +168,7 @@ def with_less_data(margins: Tensor, fraction: float) -> Tensor:
 
 
 def _by_class(labels: Tensor, index: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Each class among some samples, and where among them it is."""
+    """Each class of some samples, and the positions of its members in `index`."""
     for label in sorted(set(labels[index].tolist())):
         yield label, (labels[index] == label).nonzero().squeeze(1)
 
@@ -190,9 +190,9 @@ class WrongTargets:
     """The samples whose target is a wrong prediction.
 
     Attributes:
-        samples: How many they are.
-        target: The mean log-odds of the true label that they were to have.
-        reached: The mean log-odds that they have.
+        samples: Their number.
+        target: Their mean target log-odds of the true label.
+        reached: Their mean log-odds after forgetting.
     """
 
     samples: int
@@ -203,37 +203,37 @@ class WrongTargets:
 State = Literal["reached", "short", "too far", "uneven", "little", "open"]
 """Whether a target was reached; see `Calibration.state`."""
 
-Wait = Literal["target", "retained", "depth"]
-"""What steps are added for beyond the plan."""
+Extension = Literal["target", "retained", "depth"]
+"""Why steps are added to the plan."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The target of a calibrated method, and what it reached.
+    """The target of the calibrated method, and what it reached.
 
     Attributes:
-        target: The mean confidence in the true label that was aimed at, in percent.
-        reached: The one that was reached, in percent.
-        before: The one before forgetting, in percent.
-        chance: By how much target and reached may differ by chance (95 %), in points, since both
-            the forgotten and the unseen samples are few.
+        target: The target: a mean confidence in the true label, in percent.
+        reached: The mean confidence that was reached, in percent.
+        before: The mean confidence before forgetting, in percent.
+        chance: How far `reached` may be from `target` by chance (95 %), in points, given how few
+            forgotten and unseen samples there are.
         samples: How many samples were forgotten.
         unseen: How many unseen samples the target was estimated from.
-        random: Whether the request is a random share, for which unseen samples are the right model.
+        random: Whether the request is a random fraction, which unseen samples represent well.
         class_wise: Whether the request is for whole classes, and nothing else.
         distance: The Kolmogorov-Smirnov distance between the confidences on the forgotten samples
-            and their targets, from 0 to 1; None if that is not known, or in class-wise forgetting.
+            and their targets, from 0 to 1; None if unknown, and in class-wise forgetting.
         distance_before: The same before forgetting.
         distance_chance: The distance that chance may explain (99 %).
         depth: "deep" or "shallow"; None if that is not known.
-        depth_asked: Whether it was asked for; else the method chose it.
+        depth_asked: Whether the user set it; else the method chose it.
         steps: How many steps it took; 0 if that is not known.
         lr: The learning rate; None if that is not known.
-        waited_for: What steps were added for beyond the plan, in order.
+        waited_for: Why steps were added to the plan, in order.
         retained_before: The accuracy on a sample of the retained samples before forgetting.
         retained_after: The same after it.
         logit_scale: What all logits were multiplied by, to restore the temperature.
-        limited: Whether fewer steps were allowed than the method would have taken.
+        limited: Whether the user allowed fewer steps than planned.
         wrong: The samples whose target is a wrong prediction, if there are any.
     """
 
@@ -252,7 +252,7 @@ class Calibration:
     depth_asked: bool = True
     steps: int = 0
     lr: float | None = None
-    waited_for: tuple[Wait, ...] = ()
+    waited_for: tuple[Extension, ...] = ()
     retained_before: float | None = None
     retained_after: float | None = None
     logit_scale: float = 1.0
@@ -272,7 +272,7 @@ class Calibration:
 
     @property
     def met(self) -> bool:
-        """Whether the target was reached, or it cannot be told."""
+        """Whether the target was reached, or too little is known to deny it."""
         return self.state not in ("short", "too far", "uneven")
 
 
@@ -280,29 +280,29 @@ def state_of(target: float, reached: float, before: float, chance: float, sample
     """Whether a target was reached, from mean confidences in percent.
 
     Returns:
-        "reached"; "short"; "too far"; "little" if there was little to forget, since the samples
-        were hardly above their target; or "open": a single sample is far below its target, as a
-        single one that the network never saw may be.
+        "reached", "short" (above the target) or "too far" (below it). "little": the samples were
+        hardly above their target before forgetting. "open": a single sample is far below its
+        target, which may happen to one that the network never saw.
 
     >>> [state_of(75.0, reached, 98.0, 24.0, samples=10) for reached in (90.0, 78.0, 70.0, 62.0)]
     ['short', 'reached', 'reached', 'too far']
     >>> state_of(75.0, 62.0, 98.0, 60.0, samples=1)
     'open'
     """
-    above, way = reached - target, before - target
-    # No sample is taught: what was below its target before is not to be blamed on the method.
+    above, distance = reached - target, before - target
+    # No sample is taught: one that was below its target before stays there.
     below = min(target, before) - reached
-    if above > max(CLOSE, min(chance, REST * way)):
+    if above > max(CLOSE, min(chance, REST * distance)):
         return "short"
     if below > max(CLOSE, chance if samples == 1 else min(chance, FAR)):
         return "too far"
-    if way <= CLOSE:
+    if distance <= CLOSE:
         return "little"
     return "open" if below > FAR else "reached"
 
 
 def calibration_of(target: Target, split: Split, before: Tensor, now: Tensor) -> Calibration:
-    """What was aimed at and what was reached.
+    """Compare the confidence that was reached with its target.
 
     Args:
         target: The target.
@@ -311,16 +311,16 @@ def calibration_of(target: Target, split: Split, before: Tensor, now: Tensor) ->
         now: The same after it.
     """
     margins = target.margins[split.forget]
-    few = 1 / len(now) + 1 / target.unseen
+    inverse_counts = 1 / len(now) + 1 / target.unseen
     has_reference = margins > -torch.inf
-    # In class-wise forgetting it is certain what is to be left.
+    # In class-wise forgetting the target is 0 % and certain.
     uncertain = float(has_reference.double().mean())
     wrong = (margins < 0) & has_reference
     return Calibration(
         target=100 * float(margins.sigmoid().mean()),
         reached=100 * float(now.sigmoid().mean()),
         before=100 * float(before.sigmoid().mean()),
-        chance=196 * math.sqrt(uncertain * target.variance * few),
+        chance=196 * math.sqrt(uncertain * target.variance * inverse_counts),
         samples=len(now),
         unseen=target.unseen,
         random=split.requests[-1].kind == "random",

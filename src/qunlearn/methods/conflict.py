@@ -17,28 +17,28 @@ PER_EPOCH = 8
 
 
 class ConflictLog:
-    """Keeps some steps' measurements, evenly over the epoch, until they are reported."""
+    """Records some steps' measurements, evenly over the epoch, until they are reported."""
 
     def __init__(self, steps: int):
         self.every = -(-steps // PER_EPOCH)
         self.due = 0
-        self.kept: list[tuple[int, LayerConflict]] = []
+        self.records: list[tuple[int, LayerConflict]] = []
 
     def wants(self, step: int) -> bool:
         """Whether this step is to be measured."""
         return step >= self.due
 
     def add(self, step: int, met: LayerConflict) -> None:
-        """Keep a step's measurement, and wait for the next one's turn."""
-        self.kept.append((step, met))
+        """Record a step's measurement, and wait for the next one's turn."""
+        self.records.append((step, met))
         self.due = step - step % self.every + self.every
 
     def state(self) -> dict[str, Tensor]:
-        """What is kept so far."""
-        if not self.kept:
+        """What is recorded so far."""
+        if not self.records:
             return {}
-        tables = {n: torch.stack([getattr(met, n) for _, met in self.kept]) for n in NUMBERS}
-        return {"steps": torch.tensor([step for step, _ in self.kept]), **tables}
+        tables = {n: torch.stack([getattr(met, n) for _, met in self.records]) for n in NUMBERS}
+        return {"steps": torch.tensor([step for step, _ in self.records]), **tables}
 
     def restore(self, state: Mapping[str, Tensor], names: tuple[str, ...]) -> None:
         """Restore what `state` returned, of layers with these names."""
@@ -47,12 +47,12 @@ class ConflictLog:
 
     def report(self) -> ConflictRecord | None:
         """The epoch's record, for the history: one list of layers' values for each sampled step."""
-        kept, tables = self.kept, self.state()
-        self.kept, self.due = [], 0
-        if not kept:
+        records, tables = self.records, self.state()
+        self.records, self.due = [], 0
+        if not records:
             return None
         return ConflictRecord(
-            layers=kept[0][1].names,
+            layers=records[0][1].names,
             steps=tuple(tables["steps"].tolist()),
             share_in_conflict=_short((tables["cosine"] < 0).float().mean(0).tolist()),
             **{name: tuple(map(_short, tables[name].tolist())) for name in NUMBERS},

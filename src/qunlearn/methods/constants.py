@@ -53,10 +53,13 @@ CONSTANTS = {
         FIRST,
     ),
     "PRIOR": Constant(
-        20, "samples", "samples of all classes that count beside those of a class", CHOSEN
+        20, "samples", "weight of all classes together in the target of one class", CHOSEN
     ),
     "UNKNOWN": Constant(
-        2, "samples", "samples of unknown confidence that count beside the unseen ones", CHOSEN
+        2,
+        "samples",
+        "pseudo-samples of confidence 0 or 1 added to the unseen ones' variance",
+        CHOSEN,
     ),
     "FEWEST": Constant(
         10, "samples", "unseen samples that a target is estimated from, at least", CHOSEN
@@ -66,7 +69,7 @@ CONSTANTS = {
         0.6, "of the retain gradient", "weight of a sample that is far above its target", FIRST
     ),
     "SLACK": Constant(
-        0.2, "probability", "distance above the target from which on the push is full", CHOSEN
+        0.2, "probability", "distance above the target at which the push is full", CHOSEN
     ),
     "WRONG": Constant(
         8.0, "log-odds", "the same, for a sample whose target is a wrong prediction", AGAIN
@@ -75,16 +78,19 @@ CONSTANTS = {
         0.05, "probability", "mean distance below the targets at which no sample is pushed", DIGITS
     ),
     "RECENT": Constant(
-        256, "samples", "most recently pushed samples that this mean is over, at most", DIGITS
+        256, "samples", "most recently pushed samples that this mean is taken over, at most", DIGITS
     ),
     "FOLLOWS": Constant(3, "times", "how often the targets are estimated while pushing", CHOSEN),
     "FORGET_BATCH": Constant(32, "samples", "forget samples in a step, at most", FIRST),
     "EARLIER": Constant(
-        512, "samples", "samples of earlier requests that are kept down, at most", CHOSEN
+        512,
+        "samples",
+        "samples of earlier requests that are held at their confidence, at most",
+        CHOSEN,
     ),
     # The schedule: how many steps, and at which learning rate.
     "MEMORISED": Constant(
-        15.0, "points", "confidence above the target from which on forgetting is deep at once", ALL
+        15.0, "points", "confidence above the target at which forgetting is deep at once", ALL
     ),
     "DEEP_LR": Constant(0.05, "", "learning rate at depth deep", THIRD),
     "DEEP_NOISE": Constant(
@@ -106,13 +112,15 @@ CONSTANTS = {
         500, "samples", "retained samples whose accuracy is compared before and after", CHOSEN
     ),
     "RECOVERED": Constant(
-        1.0, "points", "fall of that accuracy that the repair is repeated for", CHOSEN
+        1.0, "points", "fall of that accuracy at which the repair is repeated", CHOSEN
     ),
     # The verdict.
     "CLOSE": Constant(
         2.0, "points", "distance from the target that always counts as reached", CHOSEN
     ),
-    "REST": Constant(0.25, "of the way", "distance left that chance may excuse, at most", CHOSEN),
+    "REST": Constant(
+        0.25, "of the way", "distance above the target that chance may excuse, at most", CHOSEN
+    ),
     "FAR": Constant(
         10.0, "points", "distance below the target that chance may excuse, at most", CHOSEN
     ),

@@ -124,8 +124,8 @@ def run_method(
         history.append(row)
         on_epoch(row)
 
-    made = (chosen.name, chosen.revision, config, split.forget, split.retain)
-    saved = Checkpointer(checkpoint, fingerprint(model, *made)) if checkpoint else None
+    inputs = (chosen.name, chosen.revision, config, split.forget, split.retain)
+    checkpointer = Checkpointer(checkpoint, fingerprint(model, *inputs)) if checkpoint else None
     job = Job(
         model,
         split,
@@ -133,7 +133,7 @@ def run_method(
         fresh=fresh,
         on_epoch=record,
         title=f"forgetting by {chosen.name}",
-        checkpointer=saved,
+        checkpointer=checkpointer,
     )
     try:
         findings = chosen.run(job, config) or Findings()
@@ -147,16 +147,16 @@ def run_method(
             f"The method {chosen.name!r} failed: {type(error).__name__}: {error} (at the end in "
             f"{Path(at.filename).name}, line {at.lineno}); no model is kept."
         ) from error
-    seconds, begun = job.clock.seconds, time.perf_counter()
+    seconds, started = job.clock.seconds, time.perf_counter()
     config = config.model_copy(update=dict(findings.chosen))
     made_on[model] = split
     if probe and findings.relearning is None:
-        aimed = findings.calibration
-        target = aimed.target if aimed is not None else None
+        calibration = findings.calibration
+        target = calibration.target if calibration is not None else None
         relearning = relearn(model, split, job.fabric, target=target, seed=config.seed)
         findings = replace(findings, relearning=relearning)
-    took = time.perf_counter() - begun if probe else 0.0
-    return Forgotten(model.eval(), history, config, seconds, findings, took)
+    probe_seconds = time.perf_counter() - started if probe else 0.0
+    return Forgotten(model.eval(), history, config, seconds, findings, probe_seconds)
 
 
 def settings_of(method: Method, values: Mapping[str, object]) -> MethodConfig:

@@ -1,8 +1,8 @@
 """The relearning probe: what fine-tuning on retained samples brings back.
 
-Forgetting may be shallow: the samples look unseen, until somebody fine-tunes the network on what
-is retained, and they come back without having been shown once. The probe fine-tunes a copy, with
-unseen samples as the control.
+Forgetting may be shallow: the samples look unseen until somebody fine-tunes the network on retained
+samples, and then return without having been shown again. The probe fine-tunes a copy; unseen
+samples are its control.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Relearning:
         unseen_after: The same after it.
         accuracy: The accuracy on the forgotten samples after fine-tuning, in percent.
         chance: By how many points the two changes may differ by chance (95 %).
-        target: The confidence that forgetting aimed at, if it had a target.
+        target: The target of forgetting, if it had one.
     """
 
     steps: int
@@ -64,10 +64,10 @@ class Relearning:
 
     @property
     def returned(self) -> float:
-        """By how many points more than the unseen samples the forgotten ones have risen.
+        """By how many points the forgotten samples rose more than the unseen ones.
 
-        A rise up to their target does not count, nor that what is near 0 cannot fall with the
-        unseen samples.
+        A rise up to the target does not count. The expected confidence is at least 0: one near 0
+        cannot fall as far as the unseen samples do.
 
         >>> Relearning(100, 0.05, 71.0, 80.0, 72.0, 73.0, 81.0, 3.0, target=72.0).returned
         7.0
@@ -95,13 +95,13 @@ def relearn(
     batch_size: int = 64,
     seed: int = 0,
 ) -> Relearning | None:
-    """Fine-tune a copy of the model on retained samples, and measure what comes back.
+    """Fine-tune a copy of the model on retained samples; measure whether forgotten ones return.
 
     Args:
         model: A network that has forgotten; it is not changed.
         split: What was forgotten, and what is retained.
         fabric: The devices.
-        target: The mean confidence that forgetting aimed at, in percent.
+        target: The target of forgetting: a mean confidence, in percent.
         batch_size: Retained samples in a step.
         seed: Seed of the order and the augmentation.
 

@@ -1,9 +1,8 @@
 """The temperature of a network's predictions: forgetting raises it, and the last layer restores it.
 
-A push that lowers the confidence in some samples lowers it a little in all of them. A network that
-never saw the samples is as confident as the network before, but for what it had less to learn
-from: in unseen samples, and in the forgotten ones, which it has not seen either. Multiplying all
-logits by one number restores that, and no prediction changes.
+A push that lowers the confidence on some samples lowers it a little on all. A network that never
+saw the forgotten samples would be about as confident on unseen samples as before. Multiplying all
+logits by one factor restores that confidence, and no prediction changes.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from qunlearn.quant.layers import QUANTIZED
 from qunlearn.training.inference import predict
 
 MOST = 2.0
-"""The largest factor: a network that needs more has lost more than its temperature."""
+"""The largest factor: a network that needs a larger one has lost more than its temperature."""
 
 CLOSE = 1e-3
-"""How exactly the logits must have grown by the factor, of their size."""
+"""How far the new logits may be from the old ones times the factor, relative to the largest."""
 
 
-def rescale_temperature(model: nn.Module, split: Split, samples: Tensor, wanted: float) -> float:
-    """Multiply the logits by the factor that brings the entropy on some samples down to `wanted`.
+def rescale_temperature(model: nn.Module, split: Split, samples: Tensor, target: float) -> float:
+    """Multiply the logits by the factor that brings the entropy on some samples down to `target`.
 
-    The last layer's weight, bias and grid grow by it: integer codes stay as they are. Nothing is
-    changed where the entropy is low enough, where that layer is frozen, or where it turns out
-    that something else makes the logits.
+    The last layer's weight, bias and grid are multiplied by it; integer codes do not change.
+    Nothing is changed if the entropy is low enough, if that layer is frozen, or if multiplying it
+    does not multiply the logits.
 
     Returns:
         The factor; 1 if nothing was changed.
     """
     logits = predict(model, split.data, samples)
-    factor = missing_factor(logits, wanted)
+    factor = missing_factor(logits, target)
     layers = [m for m in model.modules() if type(m) in (*QUANTIZED, *QUANTIZED.values())]
     if factor == 1 or not layers or not layers[-1].weight.requires_grad:
         return 1.0
@@ -50,18 +49,18 @@ def rescale_temperature(model: nn.Module, split: Split, samples: Tensor, wanted:
     return factor
 
 
-def missing_factor(logits: Tensor, wanted: float) -> float:
-    """By which number, from 1 to `MOST`, logits must be multiplied for this mean entropy.
+def missing_factor(logits: Tensor, target: float) -> float:
+    """The factor, from 1 to `MOST`, that brings the mean entropy of the logits down to `target`.
 
-    >>> round(missing_factor(torch.tensor([[0.0, 1.0]]), wanted=0.5004), 3)
+    >>> round(missing_factor(torch.tensor([[0.0, 1.0]]), target=0.5004), 3)
     1.386
     """
     low, high = 1.0, MOST
-    if not len(logits) or float(entropy(logits).mean()) <= wanted:
+    if not len(logits) or float(entropy(logits).mean()) <= target:
         return low
     while high - low > 1e-6:
         middle = (low + high) / 2
-        if float(entropy(middle * logits).mean()) > wanted:
+        if float(entropy(middle * logits).mean()) > target:
             low = middle
         else:
             high = middle

@@ -17,9 +17,9 @@ FIGURES = {
 """What is compared with unseen samples: what makes percent of it, and its name."""
 
 NO_REFERENCE = (
-    "There is no retrained model to compare with, so the forgotten samples were compared with "
-    "samples that the model never saw. Only a model retrained without them (--reference) shows how "
-    "it should treat them."
+    "There is no retrained model to compare with (--reference): samples that the model never saw "
+    "took its place. Only a model retrained without the forgotten samples shows exactly how they "
+    "should be treated."
 )
 
 
@@ -39,7 +39,7 @@ class Gap:
 
     @property
     def slack(self) -> float:
-        """The gap up to which nothing is said."""
+        """The gap up to which the figures count as equal."""
         return max(SMALLEST, self.chance)
 
     @property
@@ -115,11 +115,11 @@ class Alone:
 
     @property
     def harmed(self) -> bool:
-        """Whether much was lost that should have been kept, against the model before."""
+        """Whether the accuracy on retained or test samples fell by more than twice `HARM`."""
         return self.fall[0] > 2 * HARM
 
     @property
-    def class_gone(self) -> bool:
+    def class_forgotten(self) -> bool:
         """Whether it gets none of the forgotten classes' samples right, within chance."""
         slack = half_width(0, self.after.parts["forget"].samples)
         right = self.after.FA
@@ -181,7 +181,7 @@ RULES: tuple[Rule[Alone], ...] = (
         lambda v: True,
         "yes",
         "Yes",
-        "as far as this can tell, it treats the forgotten samples like unseen ones.",
+        "as far as these measurements can tell, it treats the forgotten samples like unseen ones.",
     ),
 )
 """In this order: the first rule that applies decides."""
@@ -189,10 +189,10 @@ RULES: tuple[Rule[Alone], ...] = (
 CLASS_RULES: tuple[Rule[Alone], ...] = (
     DAMAGED,
     Rule(
-        lambda v: v.class_gone,
+        lambda v: v.class_forgotten,
         "yes",
         "Yes",
-        "as far as this can tell, it no longer knows the classes that were to be forgotten.",
+        "as far as these measurements can tell, it no longer knows the forgotten classes.",
     ),
     Rule(lambda v: v.after.FA < v.before.FA / 2, "no", "Only in part", KNOWS_CLASS),
     Rule(lambda v: True, "no", "No", KNOWS_CLASS),
@@ -206,7 +206,7 @@ def alone(metrics: Scores, before: Scores, whole_class: bool = False) -> Verdict
     Args:
         metrics: What is measured on the model that has forgotten.
         before: The same of the model before.
-        whole_class: Nothing of the forgotten classes was kept, so a retrained model would get
+        whole_class: No sample of the forgotten classes is retained, so a retrained model would get
             none of them right, seen or not.
     """
     view = Alone(metrics, before)

@@ -38,7 +38,7 @@ class AuditSection:
         return [part.drawn for part in self.parts if part.drawn is not None]
 
 
-OWN_SECTION = "bits"
+SHOWN_ELSEWHERE = "bits"
 """The audit that the page has a section for already."""
 
 
@@ -50,7 +50,7 @@ def audit_section(run: Run) -> AuditSection | None:
     parts = []
     for row in rows:
         finding = finding_of(run, row.attack)
-        if finding is None or row.attack == OWN_SECTION:
+        if finding is None or row.attack == SHOWN_ELSEWHERE:
             continue
         summary = audits[row.attack].summary
         parts.append(AuditPart(row.attack, summary, details(finding), picture(finding)))

@@ -13,6 +13,7 @@ from qunlearn.report.audits import (
     codes_table,
     details,
     interval_words,
+    reason_words,
     retrain_words,
     value_words,
 )
@@ -38,8 +39,9 @@ def printed_audits(rows: Sequence[AuditRow]) -> list[str | TextTable]:
     why = HEAD.index("why")
     lines = [[cell for i, cell in enumerate(_line(row)) if i != why] for row in rows]
     table = TextTable([name for name in HEAD if name != "why"], lines)
-    told = [row for row in rows if row.reason]
-    reasons = [f"{row.attack}: {row.verdict}, {row.reason.rstrip('.')}." for row in told]
+    explained = [row for row in rows if row.reason]
+    words = {row.attack: reason_words(row).rstrip(".") for row in explained}
+    reasons = [f"{row.attack}: {row.verdict}, {words[row.attack]}." for row in explained]
     return [table, *reasons, NO_SUM]
 
 
@@ -49,7 +51,7 @@ def _line(row: AuditRow) -> list[str]:
     cells = ["", ""] if first is None else [interval_words(first), retrain_words(first)]
     share = "" if row.share is None else f" ({row.share:.0f} % of Retrain)"
     took = f"{row.seconds:.1f} s{share}" if row.seconds else ""
-    return [row.attack, row.verdict, row.reason, result, *cells, ", ".join(row.needs), took]
+    return [row.attack, row.verdict, reason_words(row), result, *cells, ", ".join(row.needs), took]
 
 
 @details.register
@@ -137,10 +139,11 @@ def differ_words(finding: DifferAudit) -> list[str]:
             "random samples by the same method"
             + ("; for Retrain, from one that was retrained." if compared else ".")
         )
-    few = [name for name in ("unseen", "retained") if finding.samples[name] < 1000]
-    if few:
+    too_few = [name for name in ("unseen", "retained") if finding.samples[name] < 1000]
+    if too_few:
         words.append(
-            f"TPR at 0.1 % FPR needs 1,000 negatives; there are fewer {' and '.join(few)} samples."
+            "TPR at 0.1 % FPR needs 1,000 negatives; there are fewer "
+            f"{' and '.join(too_few)} samples."
         )
     if not compared:
         words.append(

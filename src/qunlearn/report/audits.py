@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
 from qunlearn.audit.bits import BitsAudit, ChangedCodes, verdict
 from qunlearn.audit.pool import PoolAudit
-from qunlearn.audit.row import AuditRow, Figure, Finding
+from qunlearn.audit.row import AuditRow, Detail, Figure, Finding
 from qunlearn.metrics.gap import SCORES
 from qunlearn.report.pool import pool_words
 from qunlearn.report.tables import TextTable
@@ -67,13 +67,87 @@ def _number(value: float | None, unit: str) -> str:
     return f"{value:.1f} {unit}" if unit else f"{value:.3f}"
 
 
+def _pool_figure(detail: Detail) -> str:
+    value = detail.get("value")
+    shown = f"{value:.3f}" if isinstance(value, float) else "none"
+    return f"{detail['attack']}, {detail['samples']}: {shown}, tolerance {detail['tolerance']:g}"
+
+
+def _few_networks(detail: Detail) -> str:
+    words = f"{detail['models']} networks are too few for {detail['attack']}, {detail['samples']}"
+    return f"{words}; {detail['needed']:,} networks would do" if "needed" in detail else words
+
+
+def _against(what: str) -> Callable[[Detail], str]:
+    return lambda detail: f"{detail['score']} {what} than Retrain's, against {detail['against']}"
+
+
+REASONS: Mapping[str, Callable[[Detail], str]] = {
+    "over budget": lambda d: f"not run: takes about {duration(d['seconds'])}, beyond the budget",
+    "not applicable": lambda d: f"not run: {d['message']}",
+    "exact copies": lambda d: f"{d['samples']} forgotten samples are retained under another id",
+    "near-duplicates": lambda d: (
+        f"{d['samples']} forgotten samples have a near-duplicate by {d['by']}"
+    ),
+    "false alarms": lambda d: f"up to {d['samples']} flagged, as many as false alarms give",
+    "separates more": _against("tells more"),
+    "changed less": _against("changed less"),
+    "unchanged": lambda d: "memorised samples changed no more than unseen ones",
+    "not forgotten": lambda d: "not forgotten with the trained bits",
+    "no usable width": lambda d: "no other width leaves the network usable",
+    "comes back": lambda d: f"comes back with {_and(d['shown'])} per class shown",
+    "nothing comes back, no Retrain": lambda d: (
+        "nothing comes back, but without a Retrain it is not known whether it was forgotten"
+    ),
+    "retained samples alone": lambda d: (
+        "nothing comes back by retained samples alone; with forgotten ones shown it takes a Retrain"
+    ),
+    "deciding figure": _pool_figure,
+    "too few networks": _few_networks,
+}
+"""What decided a verdict, in words. Other reasons, such as "no Retrain", are words already."""
+
+
+def reason_words(row: AuditRow) -> str:
+    """What decided the verdict of an audit; empty if nothing has to be said.
+
+    Reasons of plug-ins, and those that earlier versions wrote, are shown as they are.
+
+    >>> row = AuditRow("relearn", (), (), "fail", "comes back", detail={"shown": ("1", "10")})
+    >>> reason_words(row)
+    'comes back with 1 and 10 per class shown'
+    """
+    words = REASONS.get(row.reason)
+    try:
+        return row.reason if words is None else words(row.detail)
+    except (LookupError, TypeError, ValueError):  # the file was edited
+        return row.reason
+
+
+def duration(seconds: object) -> str:
+    """A duration in the unit that suits it.
+
+    >>> duration(42), duration(300), duration(9000)
+    ('42 s', '5 min', '2.5 h')
+    """
+    if not isinstance(seconds, int | float):
+        raise TypeError("a duration is a number")
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _and(names: object) -> str:
+    return " and ".join(names) if isinstance(names, tuple) else str(names)
+
+
 def outcome_words(row: AuditRow) -> str:
     """The verdict of an audit, and its time.
 
     >>> outcome_words(AuditRow("bits", (), (), "cannot be told", "no Retrain", seconds=2.0))
     'Verdict: cannot be told (no Retrain). 2.0 seconds.'
     """
-    reason = f" ({row.reason})" if row.reason else ""
+    reason = f" ({reason_words(row)})" if row.reason else ""
     share = f", {row.share:.1f} % of Retrain's time" if row.share is not None else ""
     return f"Verdict: {row.verdict}{reason}. {row.seconds:.1f} seconds{share}."
 

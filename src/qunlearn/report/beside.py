@@ -245,7 +245,7 @@ def beside_retrain(view: Beside) -> Verdict:
 
 def _figures(view: Beside) -> tuple[str, ...]:
     after, before, retrain = view.after, view.before, view.retrain
-    gap = f"All four figures are {view.gap:.1f} points from Retrain's on average (AG)"
+    gap = f"On average the four figures are {view.gap:.1f} points from Retrain's (AG)"
     if view.floor is not None:
         gap += f"; Retrains that differ in their seed alone are {view.floor:.1f} points apart"
     return (
@@ -261,9 +261,9 @@ def _cautions(view: Beside) -> tuple[str, ...]:
     cautions, coarse = [], view.coarse
     if view.guesses:
         cautions.append(
-            "The membership attack is too weak to judge by, and accuracy decides: on its own "
-            f"training samples the attack is right in {view.attack:.1f} % of cases, and guessing "
-            f"may reach {view.least_accuracy:.1f} %."
+            "The membership attack is too weak to judge by, so accuracy decides: on its own "
+            f"training samples the attack reaches {view.attack:.1f} %, and guessing may reach "
+            f"{view.least_accuracy:.1f} %."
         )
     if view.exposed:
         cautions.append(
@@ -277,7 +277,7 @@ def _cautions(view: Beside) -> tuple[str, ...]:
     cautions.append(
         f"With {counted(view.samples['forget'], 'forgotten sample')}"
         f"{' and the spread between seeds' if view.floors else ''}, gaps of up to {coarse:.0f} "
-        f"points may be chance{'; more samples or seeds would tell' * (coarse > COARSE)}."
+        f"points may be chance{'; use more samples or seeds' * (coarse > COARSE)}."
     )
     if view.floor is None:
         cautions.append(

@@ -26,7 +26,7 @@ from qunlearn.report.sections import (
     request_words,
     settings_used,
 )
-from qunlearn.report.summary import Answer, asked_words, comparison_answers
+from qunlearn.report.summary import Answer, comparison_answers, request_answer_of
 from qunlearn.runs.data import split_of
 from qunlearn.runs.evaluate import labels_of
 from qunlearn.store.run import Run
@@ -71,7 +71,7 @@ def report_comparison(path: Path, *, data: Path | None = None, image: bool = Fal
         table=table,
         answers=[
             *answers_of(table),
-            asked_words(
+            request_answer_of(
                 request_words(table.parts["forget"], table.request, table.detail),
                 table.parts["retain"],
                 dates_of(infos),

@@ -13,7 +13,7 @@ from qunlearn.report.drawing import Drawn
 from qunlearn.report.outputs import Outputs
 from qunlearn.runs.evaluate import labels_of
 from qunlearn.runs.origin import origin_of
-from qunlearn.runs.outputs import kept_outputs
+from qunlearn.runs.outputs import stored_outputs
 from qunlearn.store.files import make_folder, remove, write_bytes, write_text
 from qunlearn.store.layout import FIGURE_NAME, FIGURES, PAGE
 from qunlearn.store.place import check_reached, named
@@ -21,14 +21,14 @@ from qunlearn.store.run import Run
 
 
 def outputs_after(run: Run, labels: dict[str, Tensor]) -> Outputs | None:
-    """What a run's model answers, if it was kept."""
+    """The outputs of a run's model, if they are stored."""
     return Outputs.of(run.predictions, labels)
 
 
 def outputs_before(run: Run, split: Split) -> Outputs | None:
     """What the model answered before forgetting; None if its run is no longer available."""
     origin = origin_of(run)
-    logits = None if origin is None else kept_outputs(origin, split)
+    logits = None if origin is None else stored_outputs(origin, split)
     return None if logits is None else Outputs.of(logits, labels_of(split))
 
 

@@ -12,7 +12,7 @@ from qunlearn.report.alone import alone
 from qunlearn.report.beside import Beside, beside_retrain
 from qunlearn.report.relearning import judged_by_relearning
 from qunlearn.report.target import judged_by_target, target_words
-from qunlearn.report.verdict import HARM, Verdict
+from qunlearn.report.verdict import EXACT, HARM, Verdict
 from qunlearn.report.words import declared_words
 from qunlearn.runs.metrics import RunMetrics
 
@@ -42,8 +42,9 @@ def verdict_of(metrics: RunMetrics, method: str | None = None) -> Verdict:
         then, now = (each.parts["forget"].confidence for each in (before, metrics))
         verdict = judged_by_relearning(verdict, metrics.relearning, target, 100 * (then - now))
     if method == "retrain" and metrics.reference is None:
-        headline = "by construction: the network was trained anew, without these samples."
-        return replace(verdict, level="yes", word="Yes", headline=headline, met=True)
+        headline = "by construction, since the network was trained anew without these samples."
+        exact = replace(verdict, level="yes", word="Yes", headline=headline, met=True)
+        return replace(exact, cautions=(EXACT,))
     if verdict.level == "too-much" and verdict.met:
         verdict = replace(verdict, reasons=(*verdict.reasons, GENTLER))
     if back := resurfaced(metrics, before):

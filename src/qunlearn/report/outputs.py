@@ -104,14 +104,14 @@ def ranked_panel(title: str, answers: Mapping[str, Outputs | None]) -> Drawn:
     def paint(figure: Any) -> None:
         axes = figure.add_subplot()
         for name, values in confidences.items():
-            colour, line, mark = looks[name]
+            colour, line, marker = looks[name]
             ranks = range(1, len(values) + 1)
             axes.plot(
                 ranks,
                 (100 * values).tolist(),
                 color=colour,
                 ls=line,
-                marker=mark,
+                marker=marker,
                 ms=3,
                 lw=1.4,
                 label=name,

@@ -14,13 +14,13 @@ from qunlearn.metrics import Scores
 from qunlearn.metrics.gap import wilson
 from qunlearn.metrics.membership import least_accuracy
 from qunlearn.parts import LOST, part_name
-from qunlearn.report.audits import value_words
+from qunlearn.report.audits import reason_words, value_words
 from qunlearn.report.erasure import left_words
 from qunlearn.report.html import counted, render
 from qunlearn.report.judge import resurfaced, verdict_of
 from qunlearn.report.relearning import relearning_lead, relearning_words
 from qunlearn.report.target import target_words
-from qunlearn.report.verdict import HARM, PROOF
+from qunlearn.report.verdict import EXACT, HARM, PROOF
 from qunlearn.runs.metrics import RunMetrics, metrics_of
 from qunlearn.store.run import Run
 
@@ -36,22 +36,21 @@ LIMITS = (
     "All dates are those of the signer's clock; no third party has attested them.",
 )
 FEWEST = 10
-LEFT_OUT = (
+MEANS_OMITTED = (
     f"Means over fewer than {FEWEST} samples are left out: whoever has the network could tell by "
     "them which samples these are."
 )
-EXACT = "Trained anew without the samples; input normalisation may still include them."
 
 
 def findings_of(run: Run) -> Findings:
     """Each measurement and audit of a run as a test, and the limits of all of them."""
     tests = (*_measured(metrics_of(run), run.info.method), *_audited(run))
     limits = (*LIMITS[:2], EXACT, LIMITS[3]) if run.info.method == "retrain" else LIMITS
-    done = erased_of(run.path)
-    if done is None:
+    erased = erased_of(run.path)
+    if erased is None:
         return Findings(tests, limits)
-    left = tuple(dict.fromkeys(left_words(each, named=False) for each in done.left))
-    return Findings(tests, limits, Erased(done.completed, done.removed, done.cleaned, left))
+    left = tuple(dict.fromkeys(left_words(each, named=False) for each in erased.left))
+    return Findings(tests, limits, Erased(erased.completed, erased.removed, erased.cleaned, left))
 
 
 def _measured(metrics: RunMetrics, method: str | None) -> list[Test]:
@@ -59,31 +58,31 @@ def _measured(metrics: RunMetrics, method: str | None) -> list[Test]:
     if before is None:  # samples were only retired
         meaning = "The samples were not trained on; they are no longer measured on."
         return [Test("samples retired", "passed", unit="", meaning=meaning)]
-    verdict, few = verdict_of(metrics, method), metrics.parts["forget"].samples < FEWEST
+    verdict, too_few = verdict_of(metrics, method), metrics.parts["forget"].samples < FEWEST
     outcome = LEVELS.get(verdict.level, "failed")
     tests = [Test("verdict", outcome, unit="", meaning=verdict.answer)]
     if (target := metrics.calibration) is not None:
         met: Outcome = "passed" if target.met else "failed"
-        words = f"Target {'reached' if target.met else 'missed'}. {LEFT_OUT}"
-        words, reached = (words, None) if few else (target_words(target), target.reached)
+        words = f"Target {'reached' if target.met else 'missed'}. {MEANS_OMITTED}"
+        words, reached = (words, None) if too_few else (target_words(target), target.reached)
         tests.append(Test("target", met, reached, meaning=words))
     tests += _accuracies(metrics, before, outcome)
     if metrics.complete and metrics.MIA is not None:
         tests.append(_membership(metrics, outcome))
     if (probe := metrics.relearning) is not None:
         deep: Outcome = "passed" if probe.deep else "warned"
-        words = f"{relearning_lead(probe)} {LEFT_OUT}" if few else relearning_words(probe)
-        returned = None if few else probe.returned
+        words = f"{relearning_lead(probe)} {MEANS_OMITTED}" if too_few else relearning_words(probe)
+        returned = None if too_few else probe.returned
         tests.append(Test("relearning", deep, returned, unit="points", meaning=words))
     if any(part.startswith("forget_") for part in metrics.parts):
         back = resurfaced(metrics, before)
-        told = [
-            f"Came back: the samples {part_name(each.part)}. {LEFT_OUT}"
+        sentences = [
+            f"Came back: the samples {part_name(each.part)}. {MEANS_OMITTED}"
             if metrics.parts[each.part].samples < FEWEST
             else str(each)
             for each in back
         ]
-        words = " ".join(told) or "No samples of earlier requests came back."
+        words = " ".join(sentences) or "No samples of earlier requests came back."
         outcome = "failed" if back else "passed"
         tests.append(Test("earlier requests", outcome, unit="", meaning=words))
     return tests
@@ -148,7 +147,8 @@ def audit_test(row: AuditRow) -> Test:
             beside = f", a Retrain: {retrain}" if retrain else ""
             sentences.append(f"{each.name}: {value_words(each)}{beside}")
     sentences += [f"Needed: {', '.join(row.needs)}"] if row.needs else []
-    sentences += [row.reason[0].upper() + row.reason[1:]] if row.reason else []
+    reason = reason_words(row)
+    sentences += [reason[0].upper() + reason[1:]] if reason else []
     words = " ".join(f"{text.rstrip('.')}." for text in sentences)
     ends = None if main.interval is None else (main.interval.low, main.interval.high)
     return Test(f"audit: {row.attack}", AUDITS[row.verdict], main.value, ends, main.unit, words)

@@ -16,8 +16,8 @@ def relearning_words(probe: Relearning) -> str:
     ... # doctest: +NORMALIZE_WHITESPACE
     Shallow: 200 steps of fine-tuning on retained samples bring forgotten ones back. Confidence in
     the true label on the forgotten samples: 70.7 % before, 74.8 % after; on unseen samples: 72.6 %
-    before, 69.6 % after. That is 7.1 points above what the change on unseen samples accounts for;
-    up to 3.5 may be chance.
+    before, 69.6 % after. Expected, from the change on unseen samples: 67.7 %; excess 7.1 points (up
+    to 3.5 may be chance).
     """
     return (
         f"{relearning_lead(probe)} Confidence in the true label on the forgotten samples: "
@@ -28,15 +28,15 @@ def relearning_words(probe: Relearning) -> str:
 
 
 def _excess_words(probe: Relearning) -> str:
-    """How the confidence after fine-tuning compares with what was to be expected."""
-    expected = "what the change on unseen samples accounts for"
+    """How far the confidence after fine-tuning exceeds what was to be expected."""
+    causes = "the change on unseen samples"
     if probe.target is not None:
-        expected = "what their target and the change on unseen samples account for"
+        causes = f"their target and {causes}"
+    expected = f"Expected, from {causes}: {probe.after - probe.returned:.1f} %"
     if probe.returned <= 0:
-        return f"That is not above {expected}: nothing came back."
+        return f"{expected}; no excess."
     return (
-        f"That is {probe.returned:.1f} points above {expected}; up to {probe.allowed:.1f} may be "
-        "chance."
+        f"{expected}; excess {probe.returned:.1f} points (up to {probe.allowed:.1f} may be chance)."
     )
 
 

@@ -31,13 +31,13 @@ from qunlearn.report.sections import (
     request_words,
     settings_used,
 )
-from qunlearn.report.summary import asked_words, run_answers
+from qunlearn.report.summary import request_answer_of, run_answers
 from qunlearn.report.words import findings_words
 from qunlearn.runs.data import split_of
 from qunlearn.runs.evaluate import labels_of, scores_of
 from qunlearn.runs.metrics import RunMetrics, metrics_of
-from qunlearn.runs.outputs import kept_outputs, outputs_of
-from qunlearn.runs.provenance import asked_of, lines_of
+from qunlearn.runs.outputs import outputs_of, stored_outputs
+from qunlearn.runs.provenance import lines_of, request_of
 from qunlearn.runs.reference import check_reference, check_test, declared
 from qunlearn.store.layout import CONFIG
 from qunlearn.store.run import Run
@@ -65,7 +65,7 @@ def report_run(
             f"The run {str(path)!r} has forgotten nothing; name one that `qunlearn forget` wrote."
         )
     check_writable(path)
-    split, asked = split_of(run, data), asked_of(run)
+    split, recorded = split_of(run, data), request_of(run)
     check_test(split)
     retrain = None if reference is None else retrain_of(reference, run, split)
     if retrain is not None:
@@ -79,7 +79,7 @@ def report_run(
     outputs = _outputs(run, retrain, split, image)
     conflicts = conflict_figures({name: run})
     verdict = verdict_of(metrics, run.info.method)
-    asked_for = asked_words(
+    request_answer = request_answer_of(
         request_words(metrics.parts["forget"].samples, request.kind, request.detail),
         len(split.retain),
         dates_of([run.info]),
@@ -92,7 +92,7 @@ def report_run(
         folder=path.name,
         method=name,
         dataset=split.data.name,
-        answers=[*run_answers(metrics, verdict), asked_for],
+        answers=[*run_answers(metrics, verdict), request_answer],
         verdict=verdict,
         metrics=metrics,
         like=_like(metrics),
@@ -105,8 +105,8 @@ def report_run(
         command=again_command("forget", path / CONFIG, run.config, ("model", "method")),
         settings={name: settings_used(run)},
         facts={
-            "forgotten from": asked.run,
-            "seed": asked.settings.get("seed", 0),
+            "forgotten from": recorded.run,
+            "seed": recorded.settings.get("seed", 0),
             "seconds": f"{run.info.took('forgetting'):,.1f}",
             **network_of(run),
             **facts_of(run.info),
@@ -128,10 +128,10 @@ def retrain_of(reference: Path, run: Run, split: Split) -> Retrain:
     """The reference, once it is clear that it is what the page will call it."""
     retrain = Run.open(reference)
     check_reference(run, split, retrain)
-    outputs = kept_outputs(retrain, split)
+    outputs = stored_outputs(retrain, split)
     if outputs is None:
         raise UserError(
-            f"The reference {str(reference)!r} has not kept its outputs on every part, or samples "
+            f"The reference {str(reference)!r} does not store outputs on every part, or samples "
             "were erased since; make it again."
         )
     return Retrain(retrain, outputs)

@@ -44,8 +44,8 @@ def sample_panels(
         for name, outputs in models.items()
     ]
     if image:
-        named = sample.names[sample.truth]
-        drawn.insert(0, image_panel(split.data.images[split.forget[sample.place]], named))
+        true_class = sample.names[sample.truth]
+        drawn.insert(0, image_panel(split.data.images[split.forget[sample.place]], true_class))
     return drawn, sample.words(by_retrain=retrain is not None)
 
 
@@ -150,7 +150,7 @@ def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | Non
         if outputs is not None
     }
     places = range(len(sample.names))
-    named = [n + (" (true)" if i == sample.truth else "") for i, n in enumerate(sample.names)]
+    labels = [n + (" (true)" if i == sample.truth else "") for i, n in enumerate(sample.names)]
 
     def paint(figure: Any) -> None:
         axes = figure.add_subplot()
@@ -163,7 +163,7 @@ def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | Non
             else:
                 drawn = axes.barh(places, values, 0.5, color=FORGET)
             signs.append(drawn)
-        axes.set_yticks(places, named)
+        axes.set_yticks(places, labels)
         axes.get_yticklabels()[sample.truth].set(color=INK, weight="bold")
         axes.set_ylim(len(places) - 0.4, -0.6)  # the first class is on top
         axes.set_xlim(0, 104)
@@ -179,7 +179,7 @@ def sample_panel(title: str, sample: Sample, answers: Mapping[str, Outputs | Non
     return draw(f"sample-{slug(title)}", title, alt, (3.5, 0.9 + 0.19 * len(places)), paint)
 
 
-def image_panel(image: Tensor, named: str) -> Drawn:
+def image_panel(image: Tensor, true_class: str) -> Drawn:
     """The sample itself, C×H×W."""
     pixels = image.double()
     if len(pixels) not in (1, 3):
@@ -195,4 +195,10 @@ def image_panel(image: Tensor, named: str) -> Drawn:
         axes.imshow(rows, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes.axis("off")
 
-    return draw("image", f"the sample: {named}", f"A forgotten sample: {named}.", (3.5, 2.8), paint)
+    return draw(
+        "image",
+        f"the sample: {true_class}",
+        f"A forgotten sample: {true_class}.",
+        (3.5, 2.8),
+        paint,
+    )

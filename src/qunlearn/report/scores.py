@@ -5,7 +5,7 @@ from __future__ import annotations
 from qunlearn.metrics.gap import SCORES
 from qunlearn.metrics.membership import REPORTED, least_accuracy, weakest_attack
 from qunlearn.parts import LOST, part_name
-from qunlearn.report.tables import AVERAGE, NAMED, TextTable
+from qunlearn.report.tables import AVERAGE, SCORE_NAMES, TextTable
 from qunlearn.runs.metrics import RunMetrics
 
 
@@ -14,7 +14,7 @@ def parts_table(metrics: RunMetrics, title: str = "") -> TextTable:
     before = {} if metrics.before is None else metrics.before.parts
     compared = metrics.reference is not None
     head = ["part", "accuracy", *(["before"] if before else []), "confidence", "entropy"]
-    head += ["as Retrain", "divergence"] if compared else []
+    head += ["agreement", "divergence"] if compared else []
     rows = []
     for name, part in metrics.parts.items():
         row = [part_name(name), f"{part.accuracy:.2f} %"]
@@ -33,7 +33,7 @@ def scores_table(metrics: RunMetrics) -> TextTable:
     if retrain is not None:
         figures["gap"] = metrics.gaps
     rows = [[name, *(f"{each[score]:.2f}" for score in SCORES)] for name, each in figures.items()]
-    head = ["in percent", *NAMED.values()]
+    head = ["in percent", *SCORE_NAMES.values()]
     if retrain is not None:
         rows = [[*rows[0], f"{metrics.AG:.2f}"], *([*row, ""] for row in rows[1:])]
         head.append(AVERAGE)
@@ -43,8 +43,10 @@ def scores_table(metrics: RunMetrics) -> TextTable:
 def scores_notes(metrics: RunMetrics) -> list[str]:
     """What a reader has to know to trust the four figures, or not to."""
     before, retrain = metrics.before, metrics.reference
-    others = [f"{name} {mia:.2f} %" for name, mia in metrics.attacks.items() if name != REPORTED]
-    notes = [f"MIA, where the attack looks at another feature: {', '.join(others)}."]
+    other_features = [
+        f"{name} {mia:.2f} %" for name, mia in metrics.attacks.items() if name != REPORTED
+    ]
+    notes = [f"MIA with another feature than confidence: {', '.join(other_features)}."]
     accuracy = weakest_attack(m.attack_accuracy for m in (metrics, retrain) if m is not None)
     needed = least_accuracy(min(metrics.parts[part].samples for part in ("retain", "test")))
     if accuracy is not None and accuracy < needed:
@@ -54,14 +56,14 @@ def scores_notes(metrics: RunMetrics) -> list[str]:
         )
     if retrain is not None and retrain.RA < metrics.RA - LOST:
         notes.append(
-            f"Retrain is right on {retrain.RA:.1f} % of the samples it was trained on, this model "
-            f"on {metrics.RA:.1f} %: it has not learned as much, and is no fair reference; retrain "
-            "it as the network was trained."
+            "Retrain is no fair reference: its accuracy on the retained samples is "
+            f"{retrain.RA:.1f} %, this model's {metrics.RA:.1f} %. Retrain with the settings of "
+            "the original."
         )
     if before is not None and metrics.RA < before.RA - LOST:
         notes.append(
             f"The accuracy on what is retained fell from {before.RA:.1f} % to {metrics.RA:.1f} %: "
-            "the network is damaged; take a gentler setting."
+            "the network is damaged; use a smaller learning rate or fewer steps."
         )
     return notes
 

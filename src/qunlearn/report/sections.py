@@ -17,7 +17,7 @@ from qunlearn.report.html import counted
 from qunlearn.report.words import conflict_words
 from qunlearn.runs.explain import conflict_of
 from qunlearn.runs.metrics import metrics_of
-from qunlearn.runs.provenance import asked_of
+from qunlearn.runs.provenance import request_of
 from qunlearn.store.info import RunInfo
 from qunlearn.store.run import Run
 from qunlearn.store.weights import read_header
@@ -69,7 +69,7 @@ def request_words(samples: int, kind: str, detail: Mapping[str, Any]) -> str:
 
 def settings_used(run: Run) -> dict[str, object]:
     """A run's settings, with those that were left to the method."""
-    return {**asked_of(run).settings, **metrics_of(run).chosen}
+    return {**request_of(run).settings, **metrics_of(run).chosen}
 
 
 def network_of(run: Run) -> dict[str, object]:

@@ -8,10 +8,10 @@ from qunlearn.methods.relearn import Relearning
 from qunlearn.metrics import Scores
 from qunlearn.report.beside import Beside
 from qunlearn.report.html import counted
-from qunlearn.report.verdict import HARM, PROOF, SMALLEST, Verdict
+from qunlearn.report.verdict import EXACT, HARM, PROOF, SMALLEST, Verdict
 from qunlearn.runs.metrics import RunMetrics
 
-FORGOT, GOOD, SURE, ASKED = (
+FORGOT, GOOD, CERTAINTY, REQUEST = (
     "Did the model forget?",
     "Did it stay good?",
     "How sure are we?",
@@ -32,13 +32,13 @@ class Accuracies:
     """The share of samples that a network gets right, in percent.
 
     Attributes:
-        forgotten: Of those to forget.
-        kept: Of those it keeps.
+        forgotten: Of the forgotten samples.
+        retained: Of the retained samples.
         new: Of the test samples; None if there is no test part.
     """
 
     forgotten: float
-    kept: float
+    retained: float
     new: float | None
 
     @classmethod
@@ -53,18 +53,21 @@ def run_answers(metrics: RunMetrics, verdict: Verdict) -> list[Answer]:
     assert metrics.before is not None, "a run that has forgotten nothing gets no verdict"
     after, before = Accuracies.of(metrics), Accuracies.of(metrics.before)
     retrain = None if metrics.reference is None else Accuracies.of(metrics.reference)
-    sure = [
+    certainty = [
         _chance_words(metrics.parts["forget"].samples, max(SMALLEST, verdict.chance)),
-        "It was compared with a model that was retrained without them."
+        "The model was compared with one that was retrained without these samples."
         if retrain is not None
-        else "Without a retrained model, forgotten samples were compared with unseen ones.",
+        else "There is no model retrained without these samples to compare with, so they were "
+        "compared with samples that the model never saw.",
         _probe_words(metrics.relearning),
         PROOF,
     ]
+    if EXACT in verdict.cautions:
+        certainty = [certainty[0], EXACT]
     return [
         Answer(FORGOT, f"{verdict.answer} {_forgotten_words(metrics, after, before, retrain)}"),
         Answer(GOOD, good_words(after, before, retrain)),
-        Answer(SURE, " ".join(words for words in sure if words)),
+        Answer(CERTAINTY, " ".join(words for words in certainty if words)),
     ]
 
 
@@ -79,7 +82,7 @@ def comparison_answers(method: str, view: Beside, verdict: Verdict, seeds: int) 
         f"samples that it gets right went from {before.forgotten:.1f} % to {after.forgotten:.1f} %;"
         f" a model retrained without them gets {retrain.forgotten:.1f} %."
     )
-    sure = [
+    certainty = [
         _chance_words(view.samples["forget"], view.coarse),
         f"Everything was done {seeds} times, and {seeds} models were retrained to compare with."
         if seeds > 1
@@ -89,7 +92,7 @@ def comparison_answers(method: str, view: Beside, verdict: Verdict, seeds: int) 
     return [
         Answer(FORGOT, f"{verdict.answer} {right}"),
         Answer(GOOD, good_words(after, before, retrain)),
-        Answer(SURE, " ".join(sure)),
+        Answer(CERTAINTY, " ".join(certainty)),
     ]
 
 
@@ -107,9 +110,9 @@ def good_words(after: Accuracies, before: Accuracies, retrain: Accuracies | None
     'No: its accuracy is 90.0 % on retained samples (100.0 % before).'
     """
     usual = retrain or before
-    falls = [min(before.kept, usual.kept) - after.kept]
-    words = f"its accuracy is {after.kept:.1f} % on retained samples ({before.kept:.1f} % before"
-    words += f", {retrain.kept:.1f} % if retrained)" if retrain else ")"
+    falls = [min(before.retained, usual.retained) - after.retained]
+    words = f"its accuracy is {after.retained:.1f} % on retained samples ({before.retained:.1f} % "
+    words += f"before, {retrain.retained:.1f} % if retrained)" if retrain else "before)"
     if after.new is not None and before.new is not None:
         falls.append(min(before.new, before.new if usual.new is None else usual.new) - after.new)
         words += f", and {after.new:.1f} % on new samples ({before.new:.1f} % before"
@@ -153,14 +156,14 @@ def _probe_words(probe: Relearning | None) -> str:
     return "Further training on retained samples brings forgotten ones back."
 
 
-def asked_words(
-    request: str, kept: int, dates: str, *, received: str | None = None, took: str = ""
+def request_answer_of(
+    request: str, retained: int, dates: str, *, received: str | None = None, took: str = ""
 ) -> Answer:
     """What was asked, and when.
 
-    >>> asked_words("30 samples (random)", 270, "Begun now.", received="2026-11-18").words
+    >>> request_answer_of("30 samples (random)", 270, "Begun now.", received="2026-11-18").words
     'To forget 30 samples (random), and to keep 270. Received 2026-11-18. Begun now.'
     """
-    words = [f"To forget {request}, and to keep {kept:,}."]
+    words = [f"To forget {request}, and to keep {retained:,}."]
     words += [f"Received {received}."] if received else []
-    return Answer(ASKED, " ".join(word for word in (*words, dates, took) if word))
+    return Answer(REQUEST, " ".join(word for word in (*words, dates, took) if word))

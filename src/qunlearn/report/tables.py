@@ -12,7 +12,7 @@ from qunlearn.report.rows import interval, runtime
 from qunlearn.study.paper import PaperRow
 from qunlearn.study.table import Table
 
-NAMED = {
+SCORE_NAMES = {
     "FA": "forgotten right (FA)",
     "RA": "retained right (RA)",
     "TA": "test right (TA)",
@@ -30,11 +30,19 @@ MARKS_EXPLAINED = "In brackets: the gap. * best, + runner-up, where that can be 
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of text: a head, and rows as wide as it."""
+    """A table of text: a head, and rows as wide as it.
+
+    Attributes:
+        head: The columns' names.
+        rows: The cells.
+        title: What stands above it.
+        left: How many columns are aligned to the left.
+    """
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
+    left: int = 1
 
 
 def comparison_table(
@@ -51,7 +59,7 @@ def comparison_table(
         if row.method in paper:
             rows.append(["  the paper", *_paper_cells(row.method, paper), "", ""])
     rows += [[name, "failed", *[""] * 6] for name in table.failed]
-    head = ["method", *NAMED.values(), AVERAGE, "time, of Retrain's", "trials"]
+    head = ["method", *SCORE_NAMES.values(), AVERAGE, "time, of Retrain's", "trials"]
     return TextTable(head, rows, title)
 
 
@@ -90,6 +98,6 @@ def predictions_table(table: Table) -> TextTable:
         if relearned:
             cells.append(interval(row.relearned) if row.relearned else "")
         rows.append(cells)
-    head = ["on what was forgotten", "entropy", "as Retrain", "divergence"]
+    head = ["on the forgotten samples", "entropy", "agreement", "divergence"]
     head += [f"LiRA {name}" for name in names] + (["right after fine-tuning"] if relearned else [])
     return TextTable(head, rows)

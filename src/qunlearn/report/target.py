@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qunlearn.methods.calibration import Calibration, Wait
+from qunlearn.methods.calibration import Calibration, Extension
 from qunlearn.methods.constants import CLOSE, RECOVERED, UNEVEN, WATCHED
 from qunlearn.report.html import counted
 from qunlearn.report.verdict import COARSE, Verdict
@@ -30,7 +30,7 @@ def target_words(calibration: Calibration) -> str:
             f"{calibration.distance:.2f}, before {calibration.distance_before:.2f}; up to "
             f"{max(UNEVEN, calibration.distance_chance):.2f} counts as reached."
         )
-    words += [_waited(calibration, reason) for reason in dict.fromkeys(calibration.waited_for)]
+    words += [_extended(calibration, reason) for reason in dict.fromkeys(calibration.waited_for)]
     if calibration.depth == "shallow" and not calibration.depth_asked:
         words.append("Shallow forgetting was chosen, since the network had memorised little.")
     if calibration.logit_scale > 1.02:
@@ -39,12 +39,15 @@ def target_words(calibration: Calibration) -> str:
             "temperature; no prediction changes."
         )
     if not calibration.random and not calibration.class_wise:
-        words.append("The request is no random share; unseen samples are the best model there is.")
+        words.append(
+            "The samples were not drawn at random: they may be easier or harder than unseen ones, "
+            "which the target was estimated from."
+        )
     return " ".join(words)
 
 
-def _waited(calibration: Calibration, reason: Wait) -> str:
-    """What steps were added for, and whether they brought it."""
+def _extended(calibration: Calibration, reason: Extension) -> str:
+    """Why steps were added, and whether that helped."""
     before, after = calibration.retained_before, calibration.retained_after
     if reason == "depth":
         return (
@@ -81,7 +84,7 @@ def _lead(calibration: Calibration) -> str:
 
 def _figures(calibration: Calibration) -> str:
     target = (
-        "0 %, for nothing of the class is retained"
+        "0 %, since no sample of the class is retained"
         if calibration.class_wise
         else f"{calibration.target:.1f} ± {calibration.chance:.1f} % (estimated from "
         f"{counted(calibration.unseen, 'unseen sample')})"
@@ -118,8 +121,8 @@ def judged_by_target(
         return verdict
     if verdict.level == "too-much" and outgrown and calibration.met and not calibration.class_wise:
         headline = (
-            "the target is reached, but by now the model does better on unseen samples than on the "
-            "forgotten ones, which can give them away; train the original for longer first."
+            "the model now does better on unseen samples than on the forgotten ones, which can "
+            "give them away; it was still learning, so train the original for longer first."
         )
         return replace(verdict, headline=headline, met=False)
     above, remedy = calibration.reached - calibration.target, _remedy(calibration)
@@ -161,7 +164,7 @@ def judged_by_target(
     else:
         level, word = "yes", "Yes"
         headline = (
-            "the target is reached, and as far as this can tell the model treats the forgotten "
-            "samples like unseen ones."
+            "as far as these measurements can tell, the model treats the forgotten samples like "
+            "samples that it never saw."
         )
     return replace(verdict, level=level, word=word, headline=headline)

@@ -23,6 +23,12 @@ PROOF = (
 )
 
 
+EXACT = (
+    "The network was trained anew without the samples; the mean and standard deviation that inputs "
+    "are normalised by may still include them."
+)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """An answer.
@@ -34,7 +40,7 @@ class Verdict:
         reasons: What it rests on.
         cautions: How far it can be trusted.
         met: False if a target was missed, that of this request or of an earlier one.
-        chance: The gap that chance alone may make in what decided, in points.
+        chance: The gap that chance alone may make in the figures that decided, in points.
     """
 
     level: str

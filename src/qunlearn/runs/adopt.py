@@ -26,7 +26,7 @@ from qunlearn.runs.declared import check_unseen, completed, declared_split
 from qunlearn.runs.evaluate import labels_of, predictions
 from qunlearn.runs.mismatch import check_inputs
 from qunlearn.runs.model_file import is_quantized, model_with
-from qunlearn.runs.train import header_of, made, model_spec, quant_spec, train_into, with_key
+from qunlearn.runs.train import header_of, launch_run, model_spec, quant_spec, train_into, with_key
 from qunlearn.store.info import HeldOutCheck, RunInfo
 from qunlearn.store.pickled import refuse_pickled
 from qunlearn.store.run import Run
@@ -53,7 +53,7 @@ def adopt_run(config: AdoptConfig, out: Path, *, resume: bool = False) -> Run:
     known_by = ManifestKey.read(out if origin is None else origin.path)
     usual = known_as(load_data(config), config, known_by)
     if origin is None:
-        split = with_key(made_split(config, usual), out)
+        split = with_key(listed_split(config, usual), out)
     else:
         split = declared_split(config, origin, usual)
     data, trained_rows = split.data, split.retain
@@ -86,10 +86,10 @@ def adopt_run(config: AdoptConfig, out: Path, *, resume: bool = False) -> Run:
         optimizer=optimizer if config.epochs else None,
         info=info,
     )
-    return made(fabric, out, config, split, resume, work)
+    return launch_run(fabric, out, config, split, resume, work)
 
 
-def made_split(config: AdoptConfig, data: ImageData) -> Split:
+def listed_split(config: AdoptConfig, data: ImageData) -> Split:
     """The split that the lists say."""
     data = normalised_as(data, config.mean, config.std)
     return Split.make(

@@ -91,7 +91,7 @@ def _row(number: int, cells: list[str], places: Mapping[str, int | None], path: 
     return Row(number, values["id"], values["rule"], received or None, reference or None)
 
 
-def asked_together(split: Split, path: Path) -> tuple[Split, tuple[RequestLine, ...]]:
+def with_requests_of(split: Split, path: Path) -> tuple[Split, tuple[RequestLine, ...]]:
     """The split with all requests of a file as one, and a line for each of them.
 
     Rows of one reference and day are one request. A sample that two requests name counts in both.

@@ -22,7 +22,7 @@ from qunlearn.store.run import Run
 ADDED = (layout.AUDIT, layout.PAGE, DATA, layout.KEY, *layout.PAPERS)
 """What other commands put into a run folder beside figures; no part of the run."""
 
-LEFT = (layout.CHECKPOINT, LOCK)
+TRANSIENT = (layout.CHECKPOINT, LOCK)
 """What is there only while a run is being made, beside files that are being written."""
 
 READ: dict[str, Callable[[Run], object]] = {
@@ -85,23 +85,23 @@ def check_run(path: Path) -> list[Fault]:
     if layout.INFO not in present:
         check_unlocked(path)
         unfinished = Fault(FaultKind.UNFINISHED, path)
-        return [unfinished, *foreign(path, (*PARTS, *ADDED), left_is_fine=True)]
+        return [unfinished, *foreign(path, (*PARTS, *ADDED), allow_transient=True)]
     try:
         older, sums = layout.format_of(path) == 1, Run(path).checksums
     except UserError as error:
         unreadable = Fault(FaultKind.UNREADABLE, path, str(error))
         return [unreadable, *foreign(path, (*PARTS, *ADDED))]
-    wanted = {*layout.NEEDED, *sums, *(() if older else (layout.CHECKSUMS,))}
-    known = {*(wanted if layout.CHECKSUMS in present else PARTS), layout.AUDIT}
+    required = {*layout.NEEDED, *sums, *(() if older else (layout.CHECKSUMS,))}
+    known = {*(required if layout.CHECKSUMS in present else PARTS), layout.AUDIT}
     faults = [
-        fault for name in READ for fault in _faults(path, name, name in wanted, name in known)
+        fault for name in READ for fault in _faults(path, name, name in required, name in known)
     ]
     if not faults:
         faults += _disagreements(Run(path), sums)
     return [*faults, *foreign(path, (*PARTS, *ADDED))]
 
 
-def _faults(path: Path, name: str, wanted: bool, known: bool) -> Iterator[Fault]:
+def _faults(path: Path, name: str, required: bool, known: bool) -> Iterator[Fault]:
     """What is wrong with one file."""
     file = path / name
     kind = kind_of(file)
@@ -114,7 +114,7 @@ def _faults(path: Path, name: str, wanted: bool, known: bool) -> Iterator[Fault]
             READ[name](Run(path))
         except UserError as error:
             yield Fault(FaultKind.UNREADABLE, file, str(error))
-    elif wanted:
+    elif required:
         yield Fault(FaultKind.MISSING, file)
 
 
@@ -131,7 +131,7 @@ def _disagreements(run: Run, sums: dict[str, str]) -> Iterator[Fault]:
 
 
 def foreign(
-    path: Path, files: Collection[str], folders: Collection[str] = (), left_is_fine: bool = False
+    path: Path, files: Collection[str], folders: Collection[str] = (), allow_transient: bool = False
 ) -> Iterator[Fault]:
     """What stands in a folder that no command puts there, or not as what it should be.
 
@@ -139,26 +139,26 @@ def foreign(
         path: The folder of a run or a comparison.
         files: The names of files that belong there.
         folders: The names of folders that do, beside `figures`.
-        left_is_fine: Whether what is there while a run is being made belongs there, too.
+        allow_transient: Whether files that exist only while a run is being made belong there, too.
     """
     for entry in sorted(path.iterdir()):
         name, kind = entry.name, kind_of(entry)
-        left = name in LEFT or name.startswith(UNDER_WAY)
-        expected = name in files or left or bool(layout.ALSO.fullmatch(name))
+        transient = name in TRANSIENT or name.startswith(UNDER_WAY)
+        expected = name in files or transient or bool(layout.ALSO.fullmatch(name))
         if name == layout.FIGURES and kind == FOLDER:
             for figure in sorted(entry.iterdir()):
                 yield from _odd(figure, bool(layout.FIGURE_NAME.fullmatch(figure.name)), FILE)
         elif name in folders or name in (layout.FIGURES, layout.RECORDS):
             yield from _odd(entry, True, FOLDER)
-        elif left and kind == FILE and not left_is_fine:
+        elif transient and kind == FILE and not allow_transient:
             yield Fault(FaultKind.LEFT_OVER, entry)
         else:
             yield from _odd(entry, expected, FILE)
 
 
-def _odd(entry: Path, expected: bool, wanted: str) -> Iterator[Fault]:
+def _odd(entry: Path, expected: bool, expected_kind: str) -> Iterator[Fault]:
     kind = kind_of(entry)
-    if kind not in (None, wanted):
+    if kind not in (None, expected_kind):
         yield Fault(FaultKind.NOT_A_FILE, entry, kind)
     elif not expected:
         yield Fault(FaultKind.FOREIGN, entry)

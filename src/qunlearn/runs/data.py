@@ -45,7 +45,7 @@ def located(
 
     With `columns` the metadata is joined, which only rules need.
     """
-    config = _metadata_found(run, config)
+    config = _with_metadata_path(run, config)
     return _first_fit(run, config, data, lambda place: read_split(run, place, columns))
 
 
@@ -70,7 +70,7 @@ def some_unseen(run: Run, most: int, data: Path | None = None) -> Split:
         data = _load_for(recorded, config, key=key)
         aligned = manifest.align(recorded, data)
         unseen = [
-            {name: mark for name, mark in part.items() if name not in recorded.retired}
+            {name: digest for name, digest in part.items() if name not in recorded.retired}
             for part in (recorded.test, recorded.held_out)
         ]
         part = next((part for part in unseen if part), {})
@@ -111,31 +111,31 @@ def moved(config: DataConfig, data: Path) -> DataConfig:
     """The settings with the data at another place, given as a folder or an .npz file."""
     if not data.exists():
         raise UserError(f"There is no data at {str(data)!r}; check --data.")
-    named = config.dataset in sources and data.suffix.lower() != ".npz"
-    place = {"data_dir": data} if named else {"dataset": str(data), "data_dir": None}
+    in_folder = config.dataset in sources and data.suffix.lower() != ".npz"
+    place = {"data_dir": data} if in_folder else {"dataset": str(data), "data_dir": None}
     return config.model_copy(update=place)
 
 
 def places(run: Run, config: DataConfig) -> Iterator[DataConfig]:
     """Where the data may be: as the settings say, or seen from the folders above the run."""
     name = "dataset" if config.dataset not in sources else "data_dir"
-    named = getattr(config, name)
-    if named in (None, IN_PYTHON):  # embedded, in the cache, or nowhere
+    recorded = getattr(config, name)
+    if recorded in (None, IN_PYTHON):  # embedded, in the cache, or nowhere
         yield config
         return
     if config.dataset == DATA and (run.path / DATA).is_file():
         yield config.model_copy(update={name: str(run.path / DATA)})
-    for place in nearby(run.path, named):
+    for place in nearby(run.path, recorded):
         yield config.model_copy(update={name: place if name == "data_dir" else str(place)})
 
 
 def place_of(run: Run, **changed: Any) -> DataConfig:
     """Where a run's data seems to be; what is there is checked when it is used."""
-    config = _metadata_found(run, data_config(run, **changed))
+    config = _with_metadata_path(run, data_config(run, **changed))
     return next(places(run, config), config)
 
 
-def _metadata_found(run: Run, config: DataConfig) -> DataConfig:
+def _with_metadata_path(run: Run, config: DataConfig) -> DataConfig:
     if config.metadata is None:
         return config
     path = next(nearby(run.path, config.metadata), config.metadata)

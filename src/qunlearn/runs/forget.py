@@ -18,7 +18,7 @@ from qunlearn.runs.plan import Plan, plan_forgetting
 from qunlearn.runs.recipe import builder
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.retire import retire_into
-from qunlearn.runs.train import keep_key
+from qunlearn.runs.train import save_key
 from qunlearn.store.info import RunInfo
 from qunlearn.store.run import Run
 from qunlearn.training.devices import leave_together
@@ -44,7 +44,7 @@ def execute(plan: Plan, out: Path, *, resume: bool = False) -> Run:
     with Run.writing(out, plan.record, plan.header.split, resume, places=PLACES) as run:
         if Run.is_complete(out):
             return run
-        keep_key(plan.split, out)
+        save_key(plan.split, out)
         if not plan.forgets:
             retire_into(run, plan.origin, plan.model, plan.split, plan.header)
             return run

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DEEP = 8
-"""With how many of its last folders, at most, a name is looked for."""
+"""At most so many of the last folders of a path are looked for."""
 
 
-def nearby(folder: Path, named: Path | str) -> Iterator[Path]:
-    """Every existing path that a name may stand for, the likeliest first.
+def nearby(folder: Path, recorded: Path | str) -> Iterator[Path]:
+    """Every existing path that a recorded path may stand for, the likeliest first.
 
-    As it stands; then seen from the folders above `folder`, with ever fewer of the folders that the
-    name begins with: of /data/runs/original also runs/original and original. Whether what is there
-    is what was meant is for the caller to judge, by a digest.
+    First as it stands, then relative to each folder above `folder`, without ever more of its first
+    folders: for /data/runs/original also runs/original and original. The caller checks by a digest
+    whether it is the right one.
     """
-    path = Path(named)
+    path = Path(recorded)
     parts = path.parts[1:] if path.is_absolute() else path.parts
     bases = folder.resolve().parents
     inside = [Path(*parts[start:]) for start in (0, *range(max(1, len(parts) - DEEP), len(parts)))]
-    guesses = (base / rest for rest in inside for base in bases)
+    guesses = (base / suffix for suffix in inside for base in bases)
     visited: set[Path] = set()
     for guess in (path, *guesses):
         try:

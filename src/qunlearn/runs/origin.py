@@ -13,19 +13,19 @@ def origin_of(run: Run) -> Run | None:
     """The run that forgot, wherever it is now; the digest of its weights says that it is it."""
     if "run" not in run.config:  # a Retrain that was declared
         return None
-    named, info = Path(str(run.config["run"])), run.info
+    path, info = Path(str(run.config["run"])), run.info
     if info.weights_of is not None:  # nothing was forgotten since that one
-        before = with_digest(run.path, named, info.weights_of)
+        before = with_digest(run.path, path, info.weights_of)
         return None if before is None or before.info.origin is None else origin_of(before)
-    return None if info.origin is None else with_digest(run.path, named, info.origin)
+    return None if info.origin is None else with_digest(run.path, path, info.origin)
 
 
-def recorded(folder: Path, named: Path, digest: str | None) -> Run:
-    """The run of a name, seen from a folder, with the weights that are on record, if any are."""
-    run = with_digest(folder, named, digest) if digest else None
+def recorded(folder: Path, path: Path, digest: str | None) -> Run:
+    """The run at a path, seen from a folder, with the weights that are on record, if any are."""
+    run = with_digest(folder, path, digest) if digest else None
     if run is not None:
         return run
-    run = Run.open(named)
+    run = Run.open(path)
     if digest:
         raise UserError(
             f"The run {str(run.path)!r} has been made anew since this configuration was written; "
@@ -34,11 +34,11 @@ def recorded(folder: Path, named: Path, digest: str | None) -> Run:
     return run
 
 
-def with_digest(folder: Path, named: Path, digest: str) -> Run | None:
-    """The run of a name, seen from a folder, whose weights have this digest; None if none has."""
-    for path in nearby(folder, named):
-        if Run.is_complete(path):
-            run = Run.open(path)
+def with_digest(folder: Path, path: Path, digest: str) -> Run | None:
+    """The run at a path, seen from a folder, whose weights have this digest; None if none has."""
+    for candidate in nearby(folder, path):
+        if Run.is_complete(candidate):
+            run = Run.open(candidate)
             if run.info.model_sha256 == digest:
                 return run
     return None

@@ -14,11 +14,11 @@ from qunlearn.store.run import Run
 
 
 def measured_before(run: Run, model: nn.Module, split: Split) -> Scores:
-    """The scores of a run's model on a later split, from the outputs that the run has kept.
+    """The scores of a run's model on a later split, from the outputs that the run stores.
 
-    They are computed anew where they are not kept, or samples were erased since.
+    Outputs that are not stored are computed anew; so are those of a run with erased samples.
     """
-    logits = kept_outputs(run, split)
+    logits = stored_outputs(run, split)
     return scores_of(predictions(model, split) if logits is None else logits, split)
 
 
@@ -39,8 +39,8 @@ def _split(run: Run, other: Split) -> Split:
     return Split.from_json(run.split, other.data, ManifestKey.read(run.path))
 
 
-def kept_outputs(run: Run, split: Split) -> dict[str, Tensor] | None:
-    """What a run's model answers on the parts of another split; None if that was not all kept.
+def stored_outputs(run: Run, split: Split) -> dict[str, Tensor] | None:
+    """What a run's model answers on the parts of another split; None unless all are stored.
 
     Args:
         run: The run.

@@ -15,13 +15,13 @@ from qunlearn.errors import UserError
 from qunlearn.methods.base import Method, MethodConfig
 from qunlearn.methods.find import find_method
 from qunlearn.methods.forget import check_request, settings_of
-from qunlearn.runs.batch import asked_together, checked_day, checked_reference
+from qunlearn.runs.batch import checked_day, checked_reference, with_requests_of
 from qunlearn.runs.data import data_config, located
 from qunlearn.runs.lines import RequestLine
 from qunlearn.runs.metrics import metrics_of
 from qunlearn.runs.model_file import Header, load
 from qunlearn.runs.origin import recorded
-from qunlearn.runs.provenance import TABLE, Provenance, asked_of
+from qunlearn.runs.provenance import TABLE, Provenance, request_of
 from qunlearn.runs.recipe import check_start, inherited, recipe_of, within_budget
 from qunlearn.runs.request import WAYS, ForgetConfig, RequestConfig
 from qunlearn.store.layout import SPLIT
@@ -73,13 +73,15 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
     values = usual | config.method_settings
     settings = settings_of(method, values)
     fabric = make_fabric(config)
-    begun = _begun_request(config, out) if resume else None
+    resumed = _interrupted_request(config, out) if resume else None
     joins = (config.where, config.metadata, config.requests)
-    columns = begun is None and any(each is not None for each in joins)
+    columns = resumed is None and any(each is not None for each in joins)
     data_values = data_config(origin, **config.changed)
     data, split_before = located(origin, data_values, config.data_path, columns=columns)
     split, lines = (
-        _with_request(split_before, config) if begun is None else (split_before.repeat(begun), None)
+        _with_request(split_before, config)
+        if resumed is None
+        else (split_before.repeat(resumed), None)
     )
     if config.budget is not None:
         values |= {"steps": within_budget(config.budget, recipe, split, method, settings)}
@@ -107,7 +109,7 @@ def plan_forgetting(config: ForgetConfig, out: Path, *, resume: bool = False) ->
         check_request(model, split, settings, config.processes)
     elif metrics_of(origin).before is not None:
         # Samples are only retired, so the weights are the previous ones.
-        earlier = asked_of(origin)
+        earlier = request_of(origin)
         record |= {"method": earlier.method, "settings": earlier.settings}
     return Plan(config, origin, model, split, header, method, settings, fabric, record)
 
@@ -126,12 +128,12 @@ def _located(config: ForgetConfig, out: Path) -> tuple[ForgetConfig, Run]:
     return config.model_copy(update={"run": origin.path, "start_from": start}), origin
 
 
-def _begun_request(config: ForgetConfig, out: Path) -> Request | None:
+def _interrupted_request(config: ForgetConfig, out: Path) -> Request | None:
     """The request recorded in an interrupted run, or None."""
     if not config.record.request or not (out / SPLIT).is_file():
         return None
-    kept = manifest.parse(Run(out).split)
-    return kept.requests[-1] if kept.requests else None
+    recorded_split = manifest.parse(Run(out).split)
+    return recorded_split.requests[-1] if recorded_split.requests else None
 
 
 def _with_request(split: Split, config: ForgetConfig) -> tuple[Split, tuple[RequestLine, ...]]:
@@ -140,13 +142,16 @@ def _with_request(split: Split, config: ForgetConfig) -> tuple[Split, tuple[Requ
     received = None if received is None else checked_day(received, "received")
     reference = None if reference is None else checked_reference(reference, "reference")
     if config.requests is not None:
-        others = [flag for name, flag in WAYS.items() if getattr(config, name) is not None]
-        others += [f"--{n}" for n in ("received", "reference") if getattr(config, n) is not None]
-        if others:
+        conflicting = [flag for name, flag in WAYS.items() if getattr(config, name) is not None]
+        conflicting += [
+            f"--{n}" for n in ("received", "reference") if getattr(config, n) is not None
+        ]
+        if conflicting:
             raise UserError(
-                f"--requests says what to forget, and when it was asked; leave {others[0]} out."
+                "--requests says what to forget, and when it was asked; leave "
+                f"{conflicting[0]} out."
             )
-        return asked_together(split, config.requests)
+        return with_requests_of(split, config.requests)
     split = add_request(split, config)
     request = split.requests[-1]
     count = len(request.ids) + len(request.retired)

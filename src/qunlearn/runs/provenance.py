@@ -41,7 +41,7 @@ class Provenance(Config):
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedRequest:
     """What a run that has forgotten was asked.
 
     Attributes:
@@ -55,9 +55,9 @@ class Asked:
     settings: Mapping[str, object]
 
 
-def asked_of(run: Run) -> Asked:
+def request_of(run: Run) -> RecordedRequest:
     """What a run that has forgotten was asked."""
-    return typed(Asked, run.config, run.path / CONFIG)
+    return typed(RecordedRequest, run.config, run.path / CONFIG)
 
 
 def provenance_of(run: Run) -> Provenance:

@@ -83,25 +83,25 @@ class RequestConfig(Config):
         cls, written: Mapping[str, object], flags: Mapping[str, object]
     ) -> dict[str, object]:
         """A flag that says what to forget replaces the file's; method settings are merged."""
-        kept = dict(written)
+        values = dict(written)
         if flags.keys() & {*WAYS, "requests"}:
             replaced = (*WAYS, "requests", "column", "skip_unusable")
-            kept = {name: v for name, v in kept.items() if name not in replaced}
-            _forget_record(kept, "request")
-        if "settings" in flags and "settings" in kept:
+            values = {name: v for name, v in values.items() if name not in replaced}
+            _drop_record(values, "request")
+        if "settings" in flags and "settings" in values:
             settings = flags["settings"]
             added = settings if isinstance(settings, list) else [settings]
-            flags = {**flags, "settings": [kept["settings"], *added]}
+            flags = {**flags, "settings": [values["settings"], *added]}
         if "run" in flags:
-            _forget_record(kept, "origin")
-        if "data" in kept:  # as --data is spelt in a file
-            kept["data_path"] = kept.pop("data")
-        if "data_dir" in kept:  # as it was spelt once
-            kept["data_path"] = kept.pop("data_dir")
-        return {**kept, **flags}
+            _drop_record(values, "origin")
+        if "data" in values:  # as --data is spelt in a file
+            values["data_path"] = values.pop("data")
+        if "data_dir" in values:  # as it was spelt once
+            values["data_path"] = values.pop("data_dir")
+        return {**values, **flags}
 
 
-def _forget_record(settings: dict[str, object], name: str) -> None:
+def _drop_record(settings: dict[str, object], name: str) -> None:
     """Remove an entry of the provenance that flags have overridden."""
     if isinstance(record := settings.get(TABLE), Mapping):
         settings[TABLE] = {key: value for key, value in record.items() if key != name}
@@ -175,14 +175,14 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     )
     start_from: Path | None = Field(
         None,
-        description="With --method retrain: the run that provides the initial weights. Needed if "
-        "RUN was itself trained from another run's weights; name the Retrain of that other run.",
+        description="The run that provides the initial weights of --method retrain. Needed only if "
+        "RUN was trained from another run's weights: name the Retrain of that other run.",
     )
     depth: Depth | None = Field(
         None,
         description="deep: forgetting withstands later fine-tuning. shallow: fewer steps, but "
-        "fine-tuning can bring samples back. By default as deep as the network needs. Same as "
-        "--set depth=...",
+        "fine-tuning can bring samples back. By default chosen by how much the network has "
+        "memorised. Same as --set depth=...",
     )
     budget: Annotated[float | None, BeforeValidator(number_of_steps)] = Field(
         None,

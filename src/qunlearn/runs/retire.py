@@ -11,7 +11,7 @@ from qunlearn.runs.evaluate import predictions, scores_of
 from qunlearn.runs.metrics import RunMetrics, metrics_of
 from qunlearn.runs.model_file import Header, save
 from qunlearn.runs.origin import origin_of
-from qunlearn.runs.outputs import kept_outputs
+from qunlearn.runs.outputs import stored_outputs
 from qunlearn.store.info import RunInfo
 from qunlearn.store.run import Run
 
@@ -20,12 +20,12 @@ def retire_into(run: Run, origin: Run, model: nn.Module, split: Split, header: H
     """Keep the same weights, measured on what is left after a request that names no others."""
     started = time.perf_counter()
     save(run, model, header)
-    stored = kept_outputs(origin, split)
+    stored = stored_outputs(origin, split)
     logits = predictions(model, split) if stored is None else stored
     run.write_predictions(logits)
     then, info = metrics_of(origin), origin.info
     first = origin_of(origin) if then.before is not None else None
-    outputs = None if first is None else kept_outputs(first, split)
+    outputs = None if first is None else stored_outputs(first, split)
     metrics = RunMetrics(
         **vars(scores_of(logits, split)),
         before=then.before if outputs is None else scores_of(outputs, split),

@@ -22,7 +22,7 @@ from qunlearn.runs.model_file import OWN, load_weights, save, tensors_of
 from qunlearn.runs.plan import request_digest
 from qunlearn.runs.provenance import TABLE, Provenance, Recipe
 from qunlearn.runs.recipe import recipe_of
-from qunlearn.runs.train import header_of, keep_key, with_key
+from qunlearn.runs.train import header_of, save_key, with_key
 from qunlearn.store.arrays import write_arrays
 from qunlearn.store.history import Epoch
 from qunlearn.store.info import RunInfo
@@ -31,12 +31,12 @@ from qunlearn.training.checkpoint import digest as digest_of
 
 
 @dataclass(frozen=True)
-class Made:
-    """What was made: a network, on a split, and what is known about it.
+class Trained:
+    """A trained network to be saved as a run, and what is known about it.
 
     Attributes:
         model: The network.
-        split: What it was made on.
+        split: The split that it was trained on.
         outputs: Its outputs on every part that is measured.
         scores: What is measured on it.
         history: A row for each epoch.
@@ -52,7 +52,7 @@ class Made:
 
 
 def save_original(
-    made: Made,
+    trained: Trained,
     path: Path,
     training: Mapping[str, object],
     *,
@@ -60,15 +60,15 @@ def save_original(
     factory: str | None = None,
     data: bool | str | Path | None = None,
 ) -> Run:
-    """Save a network that nothing was asked to be forgotten of."""
+    """Save a network without any request to forget."""
     recipe_settings = {name: value for name, value in training.items() if name != "seed"}
     record = Provenance(recipe=Recipe(training=recipe_settings, from_scratch=from_scratch))
-    settings = {**training, **data_settings(made.split, data), TABLE: record.to_dict()}
-    return _save(made, path, settings, factory, data)
+    settings = {**training, **data_settings(trained.split, data), TABLE: record.to_dict()}
+    return _save(trained, path, settings, factory, data)
 
 
 def save_forgotten(
-    made: Made,
+    trained: Trained,
     path: Path,
     method: str,
     settings: Mapping[str, object],
@@ -79,12 +79,12 @@ def save_forgotten(
     data: bool | str | Path | None = None,
 ) -> Run:
     """Save a network that has forgotten; `origin` is the run of the `original` it was made from."""
-    split, data_config = made.split, DataConfig.parse(data_settings(made.split, data))
+    split, data_config = trained.split, DataConfig.parse(data_settings(trained.split, data))
     recipe, digest = Recipe(), ""
     if origin is not None:
         run = Run.open(origin)
         _check_origin(run, original, split)
-        made = replace(made, split=split.with_key(ManifestKey.read(origin)))
+        trained = replace(trained, split=split.with_key(ManifestKey.read(origin)))
         recipe, digest = recipe_of(run), run.info.model_sha256
         if data_config.dataset == IN_PYTHON:
             data_config = place_of(run)
@@ -97,32 +97,36 @@ def save_forgotten(
             origin=digest or None, request=request_digest(split), data=data_config, recipe=recipe
         ).to_dict(),
     }
-    return _save(replace(made, info=replace(made.info, origin=digest)), path, config, factory, data)
+    return _save(
+        replace(trained, info=replace(trained.info, origin=digest)), path, config, factory, data
+    )
 
 
 def _save(
-    made: Made,
+    trained: Trained,
     path: Path,
     config: Mapping[str, object],
     factory: str | None,
     data: bool | str | Path | None,
 ) -> Run:
     Run.check_free(path)
-    split = made.split if made.split.key is not None else with_key(made.split, path)
-    header = header_of(network_of(made.model, factory, split.data), quant_of(made.model), split)
-    named = {"model": header.model.name} if header.model.is_factory else {}
+    split = trained.split if trained.split.key is not None else with_key(trained.split, path)
+    header = header_of(
+        network_of(trained.model, factory, split.data), quant_of(trained.model), split
+    )
+    factory_setting = {"model": header.model.name} if header.model.is_factory else {}
     if data and data is not True:
         _write_data(Path(data), split)
-    with Run.writing(path, {**named, **config}, header.split) as run:
-        keep_key(split, path)
+    with Run.writing(path, {**factory_setting, **config}, header.split) as run:
+        save_key(split, path)
         if data is True:
             write_arrays(path / DATA, to_arrays(split.data))
-        for row in made.history:
+        for row in trained.history:
             run.append_history(row)
-        save(run, made.model, header)
-        run.write_predictions(made.outputs)
-        run.write_metrics(made.scores.to_json())
-        run.finish(replace(made.info, made_in="Python"))
+        save(run, trained.model, header)
+        run.write_predictions(trained.outputs)
+        run.write_metrics(trained.scores.to_json())
+        run.finish(replace(trained.info, made_in="Python"))
     return run
 
 

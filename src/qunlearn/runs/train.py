@@ -60,7 +60,7 @@ def train_run(config: TrainConfig, out: Path, *, resume: bool = False) -> Run:
         optimizer=optimizer_of(config),
     )
     places = () if requested == (config.dataset, config.data_dir) else ("dataset", "data_dir")
-    return made(fabric, out, config, split, resume, work, places)
+    return launch_run(fabric, out, config, split, resume, work, places)
 
 
 def split_to_train(config: TrainConfig, out: Path, resume: bool) -> tuple[TrainConfig, Split]:
@@ -70,8 +70,8 @@ def split_to_train(config: TrainConfig, out: Path, resume: bool) -> tuple[TrainC
     """
     if config.data is not None and not resume:
         raise UserError("--data goes with --resume; name the data with --dataset.")
-    named = config.data_dir if config.dataset in sources else Path(config.dataset)
-    lost = resume and named is not None and not named.exists()
+    path = config.data_dir if config.dataset in sources else Path(config.dataset)
+    lost = resume and path is not None and not path.exists()
     if (lost or config.data is not None) and (out / SPLIT).is_file():
         place, split = located(Run(out), config, config.data)
         return settled(config, place), split
@@ -94,7 +94,7 @@ def settled(config: TrainConfig, place: DataConfig) -> TrainConfig:
     )
 
 
-def made(
+def launch_run(
     fabric: Fabric,
     out: Path,
     config: Config,
@@ -107,12 +107,12 @@ def made(
     place(split.data)
     with Run.writing(out, config.to_dict(), split.to_json(), resume, places) as run:
         if not Run.is_complete(out):
-            keep_key(split, out)
+            save_key(split, out)
             fabric.launch(partial(work, run=run))
     return run
 
 
-def keep_key(split: Split, out: Path) -> None:
+def save_key(split: Split, out: Path) -> None:
     """Save the key of a split beside its manifest, if it has one."""
     if split.key is not None and ManifestKey.read(out) != split.key:
         split.key.write(out)
@@ -134,7 +134,7 @@ def train_into(
     first = fabric.is_global_zero
     rows: list[Epoch] = []
 
-    def keep(row: Epoch) -> None:
+    def record(row: Epoch) -> None:
         rows.append(row)
         if first:
             run.append_history(row)
@@ -143,7 +143,7 @@ def train_into(
         train(
             model,
             split,
-            on_epoch=keep,
+            on_epoch=record,
             fabric=fabric,
             title=f"training {header.model.name}",
             checkpoint=run.checkpoint_path,

@@ -15,7 +15,7 @@ from qunlearn.methods import find_method
 from qunlearn.methods.forget import settings_of
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.metrics import metrics_of
-from qunlearn.runs.provenance import asked_of, provenance_of
+from qunlearn.runs.provenance import provenance_of, request_of
 from qunlearn.runs.recipe import inherited, recipe_of
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.train import start_digest
@@ -205,7 +205,7 @@ def result_of(run: Run, seed: int) -> CellResult:
         run.path.name,
         metrics_of(run),
         info.took("forgetting"),
-        asked_of(run).settings,
+        request_of(run).settings,
         info.machine.threads,
         info.machine.workers,
     )

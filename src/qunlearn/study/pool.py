@@ -27,7 +27,7 @@ from qunlearn.runs.data import moved, place_of
 from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.model_file import Header, spec_of
 from qunlearn.runs.request import ForgetConfig
-from qunlearn.runs.train import header_of, made, optimizer_of, train_into, with_key
+from qunlearn.runs.train import header_of, launch_run, optimizer_of, train_into, with_key
 from qunlearn.store.files import make_folder, write_text
 from qunlearn.store.place import named
 from qunlearn.store.run import Run
@@ -118,7 +118,7 @@ class Training:
             header=header_of(spec, header.quant, split),
             optimizer=optimizer_of(config),
         )
-        train = partial(made, make_fabric(config), path, config, split)
+        train = partial(launch_run, make_fabric(config), path, config, split)
         try:
             train(True, work, ("dataset", "data_dir"))
         except AnotherRun:  # left by other settings of the machine
