@@ -61,13 +61,14 @@ def test_lines_fit(page):
         assert len(line) <= WIDEST or (may_be_wide and line.startswith("|")), line
 
 
-@pytest.mark.parametrize("page", [*DOCS.rglob("*.md"), ROOT / "README.md"], ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_a_page_is_short_and_says_what_it_answers(page):
     lines = page.read_text().splitlines()
-    kind = page.relative_to(ROOT).parts[1] if page.is_relative_to(DOCS) else "README"
-    if kind == "project":
-        return  # shows a file of the repository
-    assert len(lines) <= {"reference": 250, "README": 120}.get(kind, LONGEST)
+    if lines[0].startswith("The site shows"):
+        return  # a file of the repository, which is checked itself
+    kind = page.relative_to(ROOT).parts[1] if page.is_relative_to(DOCS) else page.stem
+    if kind != "CHANGELOG":  # which holds the history of all pages
+        assert len(lines) <= {"reference": 250, "README": 120}.get(kind, LONGEST)
     assert "answer" in " ".join(lines[1:6]), "a page says first which question it answers"
 
 
@@ -90,9 +91,12 @@ def test_every_page_is_in_a_table_of_contents(extension):
 def test_the_readmes_program_runs(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (program,) = programs(ROOT / "README.md")
+    for folder in re.findall(r"--out (\S+)", (ROOT / "README.md").read_text()):
+        (tmp_path / folder).mkdir(parents=True)  # as the commands above it leave them
+        (tmp_path / folder / "run.json").touch()
     exec(program.replace("epochs=5", "epochs=1"), {})
     assert "times smaller" in capsys.readouterr().out
-    assert Run.is_complete(tmp_path / "runs" / "forgotten")
+    assert Run.is_complete(tmp_path / "runs" / "python-forgotten")
     assert (tmp_path / "model.onnx").is_file()
 
 
