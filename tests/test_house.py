@@ -195,7 +195,7 @@ def test_untyped_dicts_are_few():
 
 
 def walk() -> list[tuple[str, str]]:
-    """The files that a request passes through (docs/project/rooms.md), and what each names first."""
+    """The files of a request (docs/project/rooms.md), and what each names first."""
     text = (ROOT.parents[1] / "docs" / "project" / "rooms.md").read_text()
     section = text.partition("## One request, file by file\n")[2].partition("\n## ")[0]
     steps = re.findall(r"^\d+\. `([\w/]+\.py)`: `([\w.]+)`", section, re.MULTILINE)
