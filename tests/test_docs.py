@@ -73,6 +73,35 @@ def test_a_page_is_short_and_says_what_it_answers(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+def test_paragraphs_are_short_and_formulas_are_text(page):
+    """The site has no MathJax, which would be fetched: a formula in TeX stays as it is typed."""
+    text = prose(page.read_text())
+    for paragraph in re.split(r"\n\s*\n", text):
+        lines = paragraph.strip("\n").splitlines()
+        if lines and not re.match(r"\||- |\d+\. |#|\s|\[\w+\]: ", lines[0]):
+            assert len(lines) <= 5, paragraph
+    assert not re.search(r"\$\$|\$\\[a-z]", text)
+
+
+def test_pages_that_quote_the_same_run_have_the_same_figures():
+    """The README, ten minutes with digits, calibration and export show what one network gives."""
+    pages = ("README.md", "docs/start/digits.md", "docs/explain/calibration.md")
+    pages += ("docs/howto/export.md",)
+    readme, digits, calibration, export = (
+        " ".join((ROOT / page).read_text().split()) for page in pages
+    )
+    for page, first, last in (
+        (readme, "trained on", "450 $ "),
+        (readme, "Did the model forget? Yes: the target", "differences of up to 8 points may be"),
+        (calibration, "Target reached.", "before forgetting 99.9 %."),
+        (export, "model.onnx: 79,", "samples get the same class;"),
+    ):
+        quoted = first + page.partition(first)[2].partition(last)[0]
+        assert len(quoted) > len(first)
+        assert quoted.strip() in digits
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_commands_stand_as_code(page):
     """One that lost its indentation is read as a sentence."""
     assert not re.findall(r"(?m)^qunlearn \w+ .*--.*$", prose(page.read_text()))
