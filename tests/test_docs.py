@@ -154,6 +154,31 @@ def test_the_page_on_quantizers_has_one_that_passes_the_conformance_kit():
         families.drop("absmax")
 
 
+def test_the_page_on_built_in_quantizers_has_settings_that_hold():
+    import qunlearn as qu
+
+    (program,) = programs(DOCS / "reference" / "quantizers.md")
+    spec = eval(program, {"qu": qu})
+    assert (spec.weights, spec.activations) == (2, None)
+    assert spec.overrides["head"] is None
+
+
+def test_every_page_with_a_program_has_a_test_that_runs_it():
+    """All but HTML and C++; a page that gets a program gets a test, and a line here."""
+    with_one = {name(page) for page in PAGES if programs(page) + programs(page, "bash")}
+    here = {"README.md", "docs/explain/measuring.md", "docs/reference/data.md"}
+    here |= {"docs/start/digits.md", "docs/start/own-network.md"}
+    here |= {"docs/howto/write-a-quantizer.md", "docs/reference/quantizers.md"}
+    elsewhere = {
+        "docs/howto/export.md": "export/test_export.py",
+        "docs/howto/requests.md": "evidence/test_story.py",
+        "docs/howto/write-a-method.md": "methods/test_find.py",
+    }
+    assert with_one == here | set(elsewhere)
+    for page, test in elsewhere.items():
+        assert Path(page).name in (ROOT / "tests" / test).read_text()
+
+
 def statements(page: Path) -> list[str]:
     """The commands of a page, each whole: with its continued lines, quotes and here-documents."""
     text = "".join(programs(page, "bash")).replace("\\\n", " ")
