@@ -36,7 +36,7 @@ def row(path: Path, retrain: Run) -> dict[str, Any]:
         "calibration": metrics.calibration and untyped(metrics.calibration),
         "relearned": metrics.relearning and round(metrics.relearning.accuracy, 2),
         "seconds": run.info.seconds["forgetting"],
-        "compiled": run.history[-1].get("compiled", False) if run.history else False,
+        "compiled": bool(run.history and run.history[-1].compiled),
         "machine": vars(run.info.machine),
         "model_sha256": run.info.model_sha256,
     }

@@ -17,6 +17,7 @@ from qunlearn.methods.oeu import OeuConfig, OrthogonalEntropy
 from qunlearn.metrics import accuracy
 from qunlearn.quant import fused
 from qunlearn.runs.evaluate import predictions
+from qunlearn.store.history import Epoch
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
 from qunlearn.training.inference import evaluating
@@ -62,7 +63,7 @@ class Forgetting:
         self.net.zero_grad()
         objective.gradients(0, number)
         if number == objective.steps - 1:
-            objective.report()
+            objective.report(Epoch(epoch=1, seconds=0, elapsed=0))
 
     def epoch(self, objective: Objective) -> None:
         """All steps of an epoch."""

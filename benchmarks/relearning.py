@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from qunlearn.data import Split
 from qunlearn.data.draw import generator
-from qunlearn.methods import forget
+from qunlearn.methods import find_method, forget
 from qunlearn.metrics import accuracy
 from qunlearn.runs.data import split_of
 from qunlearn.runs.model_file import load
@@ -88,12 +88,15 @@ def main() -> None:
         for seed in range(args.seeds):
             runs = map(Run.open, (args.out / "cells" / method).glob(f"seed{seed}*"))
             run = max(runs, key=lambda each: each.info.revision or 0)
-            if (method, seed, run.info.revision) in have:
+            name = method.partition("[")[0]
+            # Further requests are forgotten now, by the present code.
+            revision = find_method(name).revision if args.requests else run.info.revision
+            if (method, seed, revision) in have:
                 continue
             model, split = load(run.path), split_of(run, args.data)
-            forgotten, name = split.forget, method.partition("[")[0]
+            forgotten = split.forget
             model, split = further(model, split, name, seed, args.requests, args.size)
-            row = {"method": method, "seed": seed, "revision": run.info.revision}
+            row = {"method": method, "seed": seed, "revision": revision}
             row |= fine_tuned(model, split, forgotten, seed)
             with file.open("a") as lines:
                 lines.write(json.dumps(row) + "\n")

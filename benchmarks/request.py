@@ -34,7 +34,7 @@ def parts(run: Path, method: str, request: dict[str, Any]) -> dict[str, float]:
         config = ForgetConfig.parse({"run": run, "method": method, "threads": 1, **request})
         made = forget_run(config, Path(folder) / "run")
         whole = time.perf_counter() - started
-        epochs = made.history[-1]["elapsed"]
+        epochs = made.history[-1].elapsed
         took = made.info.seconds
         seconds = {
             "epochs": epochs,

@@ -91,7 +91,7 @@ def test_retrain_follows_the_training_that_was_saved(saved):
         from_scratch=True,
         network=original.info.model_sha256,
     )
-    assert [row["epoch"] for row in original.history] == [1, 2, 3]
+    assert [row.epoch for row in original.history] == [1, 2, 3]
     assert recipe_of(Run.open(folder / "forgotten")) == recipe_of(original)
 
 

@@ -149,15 +149,19 @@ def standing() -> str:
 
 
 def findings() -> str:
-    """The typed findings that `--json` and `metrics.json` hold, field by field."""
+    """The typed findings that `--json`, `metrics.json` and `history.jsonl` hold, field by field."""
     from qunlearn.audit.row import AuditRow, Figure
     from qunlearn.methods.calibration import Calibration
     from qunlearn.methods.relearn import Relearning
     from qunlearn.metrics.scores import PartScores, Scores
     from qunlearn.report.verdict import Verdict
     from qunlearn.runs.metrics import RunMetrics
+    from qunlearn.store.history import ConflictRecord, Epoch
 
-    kinds = (RunMetrics, Scores, PartScores, Calibration, Relearning, Verdict, AuditRow, Figure)
+    kinds = (
+        *(RunMetrics, Scores, PartScores, Calibration, Relearning, Verdict, AuditRow, Figure),
+        *(Epoch, ConflictRecord),
+    )
     made: list[str] = []
     for found in kinds:
         hints, meaning = get_type_hints(found), attributes(found)

@@ -20,7 +20,7 @@ from qunlearn.methods.forget import forget as run_method
 from qunlearn.runs.evaluate import predictions, scores_of
 from qunlearn.runs.metrics import RunMetrics, forgotten_metrics
 from qunlearn.runs.save import Made, save_forgotten, save_original
-from qunlearn.store.files import Row
+from qunlearn.store.history import Epoch
 from qunlearn.store.info import RunInfo
 from qunlearn.store.run import Run
 from qunlearn.training.config import OptimizerConfig
@@ -29,7 +29,7 @@ from qunlearn.training.train import train as run_training
 if TYPE_CHECKING:
     from qunlearn.report.verdict import Verdict
 
-Rows = Callable[[Row], None]
+Rows = Callable[[Epoch], None]
 
 
 def train(
@@ -72,9 +72,9 @@ def train(
             "qu.forget(model, split, 'retrain', fresh=...) gives."
         )
     Run.check_free(Path(save))
-    fresh, rows = _untrained(model), list[Row]()
+    fresh, rows = _untrained(model), list[Epoch]()
 
-    def keep(row: Row) -> None:
+    def keep(row: Epoch) -> None:
         rows.append(row)
         on_epoch(row)
 
@@ -158,7 +158,7 @@ def forget(
         >>> model = qu.ModelSpec("resnet18", classes=10, channels=1, size=8, width=0.125).build()
         >>> model = qu.train(qu.quantize(model, qu.QuantSpec()), split, epochs=1)
         >>> result = qu.forget(model, split, epochs=1, batch_size=50)
-        >>> [row["epoch"] for row in result.history]
+        >>> [row.epoch for row in result.history]
         [1]
         >>> print(result.verdict)  # doctest: +ELLIPSIS
         Inconclusive: ...
@@ -241,7 +241,7 @@ class Result(Forgotten):
         return Path(path)
 
 
-def _made(model: nn.Module, split: Split, history: list[Row], info: RunInfo) -> Made:
+def _made(model: nn.Module, split: Split, history: list[Epoch], info: RunInfo) -> Made:
     """A trained network, measured."""
     outputs = predictions(model, split)
     return Made(model, split, outputs, scores_of(outputs, split), history, info)

@@ -17,7 +17,8 @@ from qunlearn.errors import UserError
 from qunlearn.store import toml
 from qunlearn.store.checksums import read_checksums
 from qunlearn.store.files import read, read_json, read_object
-from qunlearn.store.limits import LARGEST, parse_lines
+from qunlearn.store.limits import LARGEST
+from qunlearn.store.run import Run
 from qunlearn.store.weights import read_tensors
 
 MOST = 300 << 20
@@ -29,7 +30,7 @@ def settings(path: Path) -> object:
 
 
 def history(path: Path) -> object:
-    return read(path, parse_lines, "JSON")
+    return Run(path.parent).history
 
 
 def split(path: Path) -> object:
@@ -41,6 +42,7 @@ def header(entries: bytes) -> bytes:
     return struct.pack("<Q", len(entries)) + entries
 
 
+EPOCH = b'{"epoch":1,"seconds":1,"lr":%b}\n'
 WIDE = "😀".encode()
 TENSOR = b'"%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},'
 ATTACKS: dict[str, tuple[str, Callable[[], bytes], Callable[[Path], object]]] = {
@@ -78,6 +80,17 @@ ATTACKS: dict[str, tuple[str, Callable[[], bytes], Callable[[Path], object]]] = 
     "every delimiter": ("ids.csv", lambda: b"id,b;c\td|e\n" + b"a\n" * 1_100_000, read_ids),
     "long cells": ("ids.csv", lambda: b"id,b;c\td|e\n" + (b"a" * 99 + b"\n") * 350_000, read_ids),
     "endless epochs": ("history.jsonl", lambda: b"{}\n" * 22_000_000, history),
+    "wrong epochs": ("history.jsonl", lambda: EPOCH % b"1" + b"{}\n" * 600_000, history),
+    "wrong scalars": (
+        "history.jsonl",
+        lambda: EPOCH % (b"0" + b"".join(b',"%d":"x"' % n for n in range(1_500_000))),
+        history,
+    ),
+    "a wrong record": (
+        "history.jsonl",
+        lambda: EPOCH % (b'0,"conflict":{"cosine":[[' + b'"x",' * 1_500_000 + b"1]]}"),
+        history,
+    ),
     "empty epochs": ("history.jsonl", lambda: b"\n" * 60_000_000, history),
     "too many samples": ("split.json", lambda: b'{"a":{' + b'"b":"",' * 3_000_000, split),
     "endless checksums": ("checksums.txt", lambda: b"0" * 100_000, read_checksums),

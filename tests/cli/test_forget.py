@@ -192,7 +192,7 @@ def test_two_devices(qunlearn, run_folder, tmp_path):
     code, out, _ = qunlearn("forget", run_folder, *words)
     assert code == 0
     assert "forgotten" in out
-    assert Run.open(tmp_path / "two").history[0]["forget_accuracy"] >= 0
+    assert Run.open(tmp_path / "two").history[0].scalars["forget_accuracy"] >= 0
 
 
 def test_methods_lists_all_with_their_settings(qunlearn):

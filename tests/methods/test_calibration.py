@@ -47,6 +47,7 @@ from qunlearn.methods.relearn import Relearning
 from qunlearn.methods.schedule import Schedule, plan_steps
 from qunlearn.metrics import entropy, margin
 from qunlearn.report.target import target_words
+from qunlearn.store.history import Epoch
 from qunlearn.training import checkpoint
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
@@ -184,6 +185,7 @@ def laid_out(push, batch):
     return batch.images.to(memory_format=push.layout)
 
 
+ROW = Epoch(epoch=1, seconds=0.5, elapsed=0.5)
 PUSHING = Schedule("shallow", pushing=1, pushes=1, repair=0, lr=0.01)
 REPAIRING = Schedule("shallow", pushing=0, pushes=0, repair=1, lr=0.01)
 
@@ -223,7 +225,7 @@ def test_a_step_of_the_repair_is_the_retain_loss_alone(trained, asked):
     torch.nn.functional.cross_entropy(logits, retained.labels).backward()
     for a, b in zip(found, gradients(model), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
-    assert push.report() == {}
+    assert push.report(ROW) is ROW
 
 
 def test_the_last_steps_are_without_augmentation(trained, asked, monkeypatch):
@@ -249,9 +251,9 @@ def test_at_or_below_its_target_no_sample_is_pushed(trained, asked):
     high = replace(target_of(model, asked), margins=torch.full((len(asked.data),), torch.inf))
     push = push_of(model, asked, PUSHING, high)
     push.gradients(0, 0)
-    found = push.report()
-    assert found["pushed"] == 0
-    assert found["above"] < 0
+    found = push.report(ROW)
+    assert found.pushed == 0
+    assert found.above < 0
 
 
 def by_hand(odds, target):
@@ -313,7 +315,7 @@ def test_samples_of_earlier_requests_are_pushed_if_they_rise_and_not_else(traine
     torch.testing.assert_close(rises, expected * min(1, together))
     assert rises.any()
     assert not len(push.recently)  # they do not count for the mean of what is asked now
-    assert push.report() == {}
+    assert push.report(ROW) is ROW
 
 
 def test_an_earlier_request_is_held_as_a_whole_and_not_lowered_by_chance(trained, twice):
@@ -370,22 +372,19 @@ def test_what_steers_it_survives_an_interruption_between_rounds(
     monkeypatch.setattr("qunlearn.methods.schedule.ROUND", 6)
     settings = {**QUICK, "steps": 24}
     whole = forget(trained, asked, **settings)
-    pushing = [row for row in whole.history if "above" in row]
+    pushing = [row for row in whole.history if row.above is not None]
     assert len(pushing) >= 2
-    assert min(row["above"] for row in pushing) < 0
+    assert min(row.above for row in pushing) < 0
 
     def stop(row):
-        if row["epoch"] == 2:
+        if row.epoch == 2:
             raise KeyboardInterrupt
 
     kept = tmp_path / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
         forget(trained, asked, checkpoint=kept, on_epoch=stop, **settings)
     again = forget(trained, asked, checkpoint=kept, **settings)
-    names = ("epoch", "loss", "above", "pushed")
-    rows = [
-        [{name: row.get(name) for name in names} for row in each.history] for each in (again, whole)
-    ]
+    rows = [[replace(row, seconds=0, elapsed=0) for row in each.history] for each in (again, whole)]
     assert rows[0] == rows[1]
     for name, tensor in whole.model.state_dict().items():
         assert tensor.equal(again.model.state_dict()[name]), name
@@ -429,8 +428,8 @@ def test_steps_are_added_for_what_is_missed_and_that_is_said(
     assert found.logit_scale == 1.5 ** (1 + len(waited))
     steps = {"target": plan.steps, "retained": plan.repair}
     assert found.steps == result.config.steps == plan.steps + sum(steps[each] for each in waited)
-    assert [row["epoch"] for row in result.history] == list(range(1, len(waited) + 2))
-    elapsed = [row["elapsed"] for row in result.history]
+    assert [row.epoch for row in result.history] == list(range(1, len(waited) + 2))
+    elapsed = [row.elapsed for row in result.history]
     assert elapsed == sorted(elapsed)
     monkeypatch.undo()
     said = target_words(replace(found, distance=None))

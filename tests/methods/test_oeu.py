@@ -156,18 +156,19 @@ def test_random_label_loss_never_teaches_the_true_label_and_redraws(trained, ask
 def test_the_history_records_conflict_by_layer_and_step(trained, asked):
     result = forget(trained, asked, "oeu", epochs=2, batch_size=20)
     for row in result.history:
-        record = row["conflict"]
-        layers, steps = len(record["layers"]), len(record["steps"])
+        record = row.conflict
+        layers, steps = len(record.layers), len(record.steps)
         assert layers == 41
         assert 2 <= steps <= PER_EPOCH
         for name in ("cosine", "forget_norm", "projected_norm", "retain_norm"):
-            assert len(record[name]) == steps
-            assert all(len(values) == layers for values in record[name])
+            table = getattr(record, name)
+            assert len(table) == steps
+            assert all(len(values) == layers for values in table)
         for i in range(layers):
-            below = [values[i] < 0 for values in record["cosine"]]
-            assert record["share_in_conflict"][i] == pytest.approx(sum(below) / steps, abs=1e-3)
+            below = [values[i] < 0 for values in record.cosine]
+            assert record.share_in_conflict[i] == pytest.approx(sum(below) / steps, abs=1e-3)
         for cosines, before, after in zip(
-            record["cosine"], record["forget_norm"], record["projected_norm"], strict=True
+            record.cosine, record.forget_norm, record.projected_norm, strict=True
         ):
             for c, f, p in zip(cosines, before, after, strict=True):
                 assert p == pytest.approx(f * (1 - c * c) ** 0.5, rel=2e-2, abs=1e-4 * f)
@@ -181,8 +182,8 @@ def test_steps_are_sampled_over_the_whole_epoch(steps):
         for step in range(steps):
             if log.wants(step):
                 log.add(step, met)
-        sampled = log.report()["conflict"]["steps"]
+        sampled = log.report().steps
         assert min(steps, PER_EPOCH / 2) <= len(sampled) <= PER_EPOCH
         assert sampled[0] == 0
         assert sampled[-1] >= steps * 3 / 4 - 1
-    assert log.report() == {}
+    assert log.report() is None

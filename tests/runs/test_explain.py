@@ -35,9 +35,13 @@ def test_one_step_has_no_trend():
     assert "second" not in conflict_words(made([[0.1]]))
 
 
+def row(epoch):
+    return {"epoch": epoch, "seconds": 0.5, "elapsed": 0.5}
+
+
 def run_with(tmp_path, monkeypatch, *rows):
     path = tmp_path / "run"
-    path.mkdir()
+    path.mkdir(exist_ok=True)
     (path / "history.jsonl").write_text("\n".join(map(json.dumps, rows)))
     monkeypatch.setattr(Run, "open", classmethod(lambda cls, path: cls(path)))
     return path
@@ -46,18 +50,20 @@ def run_with(tmp_path, monkeypatch, *rows):
 def test_the_record_is_read_back(tmp_path, monkeypatch):
     rows = [
         {
-            "epoch": epoch,
+            **row(epoch),
             "conflict": {
                 "layers": ["a", "b"],
                 "steps": [0, 5],
+                "share_in_conflict": [0.5, 0.0],
                 "cosine": [[-0.5, 0.5], [0.1 * epoch, 0.2]],
                 "forget_norm": [[2.0, 0.0], [1.0, 1.0]],
                 "projected_norm": [[1.0, 0.0], [1.0, 0.5]],
+                "retain_norm": [[1.0, 1.0], [1.0, 1.0]],
             },
         }
         for epoch in (1, 2)
     ]
-    conflict = conflict_of(run_with(tmp_path, monkeypatch, {"epoch": 0}, *rows))
+    conflict = conflict_of(run_with(tmp_path, monkeypatch, row(0), *rows))
     assert conflict.layers == ("a", "b")
     assert conflict.steps == pytest.approx((0, 5 / 6, 1, 1 + 5 / 6))
     expected = torch.tensor([[-0.5, 0.1, -0.5, 0.2], [0.5, 0.2, 0.5, 0.2]])
@@ -71,8 +77,20 @@ def test_a_run_without_a_record_is_told_apart(run_folder):
         conflict_of(run_folder)
 
 
-@pytest.mark.parametrize("bad", [{}, {"layers": ["a"], "steps": [0], "cosine": "no"}, []])
+ONE = {"layers": ["a"], "steps": [0], "share_in_conflict": [0]}
+ONE |= {name: [[1]] for name in ("cosine", "forget_norm", "projected_norm", "retain_norm")}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *({}, [], {"layers": ["a"], "steps": [0], "cosine": "no"}, ONE | {"steps": [-1]}),
+        *(ONE | {"cosine": [[1], [1]]}, ONE | {"layers": [], "cosine": []}),
+        *(ONE | {"forget_norm": [[1, 2]]}, ONE | {"layers": ["a", "b"]}),
+    ],
+)
 def test_an_invalid_record_is_named(bad, tmp_path, monkeypatch):
-    path = run_with(tmp_path, monkeypatch, {"epoch": 1, "conflict": bad})
+    assert conflict_of(run_with(tmp_path, monkeypatch, row(1) | {"conflict": ONE})).layers == ("a",)
+    path = run_with(tmp_path, monkeypatch, row(1) | {"conflict": bad})
     with pytest.raises(UserError, match="is invalid"):
         conflict_of(path)

@@ -4,6 +4,7 @@ import resource
 import shutil
 import subprocess
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -12,15 +13,18 @@ from sealed import seal
 
 from qunlearn.errors import Failure, UserError
 from qunlearn.store import run as run_module
+from qunlearn.store.history import Epoch
 from qunlearn.store.info import RunInfo
 from qunlearn.store.run import Run
 from qunlearn.store.start import AnotherRun
 from qunlearn.store.weights import write_weights
 
+FIRST = Epoch(epoch=1, seconds=0.5, elapsed=0.5)
+
 
 def finished(path):
     with Run.writing(path, {"lr": 1.0}, "{}") as run:
-        run.append_history({"epoch": 1})
+        run.append_history(FIRST)
         write_weights(run.model_path, {"a": torch.zeros(3)}, {})
         run.write_predictions({"test": torch.zeros(2, 2)})
         run.write_metrics({"parts": {}})
@@ -53,9 +57,10 @@ def test_a_model_that_changed_since_the_run_was_finished_is_noticed(tmp_path):
 
 def test_history_grows_line_by_line(tmp_path):
     run = Run.create(tmp_path / "a")
-    run.append_history({"epoch": 1})
-    run.append_history({"epoch": 2})
-    assert run.history == [{"epoch": 1}, {"epoch": 2}]
+    run.append_history(FIRST)
+    assert run.history == [FIRST]
+    run.append_history(replace(FIRST, epoch=2))
+    assert run.history == [FIRST, replace(FIRST, epoch=2)]
 
 
 def test_only_a_new_or_empty_folder_is_taken(tmp_path):
@@ -112,7 +117,7 @@ def test_a_copy_that_was_interrupted_is_no_run_and_is_made_again(tmp_path, monke
 def test_a_run_that_was_begun_goes_on_with_the_same_settings_only(tmp_path):
     """Whatever a killed process has left under way is taken away; the checkpoint stays."""
     with Run.writing(tmp_path / "a", {"lr": 1}, "{}") as run:
-        run.append_history({"epoch": 1})
+        run.append_history(FIRST)
         run.checkpoint_path.write_text("state")
         (run.path / ".writing-xyz").write_text("half")
     with pytest.raises(UserError, match="add --resume to resume the run in it"):
@@ -228,7 +233,7 @@ WRITES = {
     "config.toml": lambda run: run.write_config({"lr": 1.0, "name": "x" * 5000}),
     "split.json": lambda run: run.write_split("{}" * 5000),
     "model.safetensors": lambda run: write_weights(run.model_path, {"a": torch.ones(5000)}, {}),
-    "history.jsonl": lambda run: run.append_history({"x": "x" * 5000}),
+    "history.jsonl": lambda run: run.append_history(replace(FIRST, collapsed=("x" * 5000,))),
     "metrics.json": lambda run: run.write_metrics({"x": "x" * 5000}),
     "predictions.safetensors": lambda run: run.write_predictions({"test": torch.zeros(5000, 2)}),
     "run.json": lambda run: run.finish(RunInfo(method="x" * 5000)),

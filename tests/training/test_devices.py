@@ -14,6 +14,7 @@ from lightning_fabric import Fabric
 import qunlearn as qu
 from qunlearn.errors import UserError
 from qunlearn.quant import fuse
+from qunlearn.store.history import Epoch
 from qunlearn.training import checkpoint, devices
 from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import LARGE, compiles, make_fabric
@@ -55,8 +56,8 @@ def test_the_history_says_which_it_was() -> None:
         model = qu.quantize(spec.build(seed=0), qu.QuantSpec(4, 4))
         fabric = make_fabric(ComputeConfig(compile=way))
         qu.train(model, split, fabric=fabric, on_epoch=rows.append, epochs=1, batch_size=32)
-    assert [row["compiled"] for row in rows] == [devices.why_not() is None, False]
-    assert rows[0]["loss"] == pytest.approx(rows[1]["loss"], rel=1e-4)
+    assert [row.compiled for row in rows] == [devices.why_not() is None, False]
+    assert rows[0].scalars["loss"] == pytest.approx(rows[1].scalars["loss"], rel=1e-4)
 
 
 def test_a_network_in_full_precision_needs_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,10 +66,10 @@ def test_a_network_in_full_precision_needs_no_compiler(monkeypatch: pytest.Monke
     fuse.why_not.cache_clear()
     split = qu.Split.make(qu.load_dataset("digits", subset=64))
     model = qu.ModelSpec("cnn", classes=10, channels=1, size=8).build(seed=0)
-    rows: list[dict[str, Any]] = []
+    rows: list[Epoch] = []
     fabric = make_fabric(ComputeConfig(compile="on"))
     qu.train(model, split, fabric=fabric, on_epoch=rows.append, epochs=1, batch_size=32)
-    assert [row["compiled"] for row in rows] == [False]
+    assert [row.compiled for row in rows] == [False]
     qu.evaluate(model, split)
     fuse.why_not.cache_clear()
     assert compiled == []
@@ -84,10 +85,10 @@ def test_a_run_goes_on_as_it_was_begun(
     spec = qu.ModelSpec("cnn", classes=10, channels=1, size=8)
     other = "off" if begun == "on" else "on"
 
-    def train(way: str, stop: bool) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
+    def train(way: str, stop: bool) -> list[Epoch]:
+        rows: list[Epoch] = []
 
-        def keep(row: dict[str, Any]) -> None:
+        def keep(row: Epoch) -> None:
             rows.append(row)
             if stop and len(rows) == 2:  # the state after the first epoch is kept by then
                 raise KeyboardInterrupt
@@ -106,4 +107,4 @@ def test_a_run_goes_on_as_it_was_begun(
         if begun == "on":
             with pytest.raises(UserError, match=r"are not available now: no C compiler"):
                 train(other, stop=False)
-    assert [row["compiled"] for row in train(other, stop=False)] == [begun == "on"] * 3
+    assert [row.compiled for row in train(other, stop=False)] == [begun == "on"] * 3

@@ -151,7 +151,7 @@ def test_a_run_folder_holds_everything(run_folder):
         "run.json",
     }
     assert TrainConfig.parse(run.config) == TrainConfig.parse(SMALL)
-    assert [row["epoch"] for row in run.history] == [1, 2]
+    assert [row.epoch for row in run.history] == [1, 2]
     assert run.info.machine.threads == 1
     assert evaluate_run(run_folder).to_json() == run.metrics
 

@@ -17,7 +17,7 @@ from qunlearn.methods.calibration import Calibration
 from qunlearn.methods.relearn import Relearning
 from qunlearn.metrics import accuracy
 from qunlearn.registry import Registry
-from qunlearn.store.files import Row
+from qunlearn.store.history import Epoch
 from qunlearn.training.checkpoint import Checkpointer
 from qunlearn.training.config import LARGEST_SEED, Config, OptimizerConfig, StepConfig
 from qunlearn.training.inference import predict
@@ -94,7 +94,7 @@ class Job:
     split: Split
     fabric: Fabric
     fresh: Callable[[int], nn.Module] | None = None
-    on_epoch: Callable[[Row], None] = lambda row: None
+    on_epoch: Callable[[Epoch], None] = lambda row: None
     title: str = "forgetting"
     clock: Stopwatch = field(default_factory=Stopwatch)
     checkpointer: Checkpointer | None = None

@@ -21,7 +21,7 @@ from qunlearn.methods.relearn import relearn
 from qunlearn.methods.schedule import Depth, Schedule, plan_steps
 from qunlearn.methods.temperature import rescale_temperature
 from qunlearn.metrics import accuracy, margin
-from qunlearn.store.files import Row
+from qunlearn.store.history import Epoch
 from qunlearn.training.config import Epochs, LearningRate, OptimizerConfig, StepConfig
 from qunlearn.training.inference import predict
 
@@ -187,9 +187,9 @@ class _Forgetting:
         """Do the steps of a schedule."""
         first, earlier = self.rounds, self.elapsed
 
-        def record(row: Row) -> None:
-            self.rounds, self.elapsed = first + row["epoch"], round(earlier + row["elapsed"], 3)
-            self.job.on_epoch({**row, "epoch": self.rounds, "elapsed": self.elapsed})
+        def record(row: Epoch) -> None:
+            self.rounds, self.elapsed = first + row.epoch, round(earlier + row.elapsed, 3)
+            self.job.on_epoch(replace(row, epoch=self.rounds, elapsed=self.elapsed))
 
         step = {name: getattr(self.config, name) for name in StepConfig.model_fields}
         replace(self.job, on_epoch=record).optimize(

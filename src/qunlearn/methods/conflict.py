@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qunlearn.gradients import LayerConflict
-from qunlearn.store.files import Row
+from qunlearn.store.history import ConflictRecord
 
 NUMBERS = ("cosine", "forget_norm", "projected_norm", "retain_norm")
 
@@ -45,22 +45,19 @@ class ConflictLog:
         for i, step in enumerate(state["steps"].tolist() if state else []):
             self.add(step, LayerConflict(names, **{n: state[n][i] for n in NUMBERS}))
 
-    def report(self) -> Row:
+    def report(self) -> ConflictRecord | None:
         """The epoch's record, for the history: one list of layers' values for each sampled step."""
         kept, tables = self.kept, self.state()
         self.kept, self.due = [], 0
         if not kept:
-            return {}
-        record = {name: [_short(row) for row in tables[name].tolist()] for name in NUMBERS}
-        return {
-            "conflict": {
-                "layers": list(kept[0][1].names),
-                "steps": tables["steps"].tolist(),
-                "share_in_conflict": _short((tables["cosine"] < 0).float().mean(0).tolist()),
-                **record,
-            }
-        }
+            return None
+        return ConflictRecord(
+            layers=kept[0][1].names,
+            steps=tuple(tables["steps"].tolist()),
+            share_in_conflict=_short((tables["cosine"] < 0).float().mean(0).tolist()),
+            **{name: tuple(map(_short, tables[name].tolist())) for name in NUMBERS},
+        )
 
 
-def _short(values: list[float]) -> list[float]:
-    return [float(f"{value:.4g}") for value in values]
+def _short(values: list[float]) -> tuple[float, ...]:
+    return tuple(float(f"{value:.4g}") for value in values)

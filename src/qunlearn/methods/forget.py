@@ -18,7 +18,7 @@ from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.methods.base import Findings, Job, Method, MethodConfig, methods
 from qunlearn.methods.find import find_method
 from qunlearn.methods.relearn import relearn
-from qunlearn.store.files import Row
+from qunlearn.store.history import Epoch
 from qunlearn.training.checkpoint import Checkpointer, fingerprint
 from qunlearn.training.config import ComputeConfig, StepConfig
 from qunlearn.training.devices import make_fabric
@@ -40,7 +40,7 @@ class Forgotten:
     """
 
     model: nn.Module
-    history: list[Row]
+    history: list[Epoch]
     config: MethodConfig
     seconds: float
     findings: Findings
@@ -53,7 +53,7 @@ def forget(
     method: str = "calibrated",
     *,
     fresh: Callable[[int], nn.Module] | None = None,
-    on_epoch: Callable[[Row], None] = lambda row: None,
+    on_epoch: Callable[[Epoch], None] = lambda row: None,
     fabric: Fabric | None = None,
     checkpoint: Path | None = None,
     probe: bool = True,
@@ -78,7 +78,7 @@ def forget(
         >>> model = qu.ModelSpec("resnet18", classes=10, channels=1, size=8, width=0.125).build()
         >>> model = qu.train(qu.quantize(model, qu.QuantSpec()), split, epochs=1)
         >>> result = qu.forget(model, split, method="calibrated", epochs=1, batch_size=50)
-        >>> [row["epoch"] for row in result.history]
+        >>> [row.epoch for row in result.history]
         [1]
     """
     for value, kind, hint in (
@@ -111,16 +111,16 @@ def run_method(
     config: MethodConfig,
     *,
     fresh: Callable[[int], nn.Module] | None = None,
-    on_epoch: Callable[[Row], None] = lambda row: None,
+    on_epoch: Callable[[Epoch], None] = lambda row: None,
     fabric: Fabric | None = None,
     checkpoint: Path | None = None,
     probe: bool = True,
 ) -> Forgotten:
     """Make a copy of a model forget, by a method and settings that were resolved and checked."""
     model = copy.deepcopy(model)
-    history: list[Row] = []
+    history: list[Epoch] = []
 
-    def record(row: Row) -> None:
+    def record(row: Epoch) -> None:
         history.append(row)
         on_epoch(row)
 

@@ -25,6 +25,7 @@ from qunlearn.data.draw import generator
 from qunlearn.errors import Failure
 from qunlearn.methods.base import Job, MethodConfig, Range, method
 from qunlearn.methods.whole_gradient import continuous, whole_gradient
+from qunlearn.store.history import Epoch
 from qunlearn.training.progress import Progress
 
 BLOCK_BYTES = 1 << 28
@@ -71,7 +72,7 @@ def iu(job: Job, config: IuConfig) -> None:
         torch._foreach_add_([p.data for p in weights], step, alpha=config.alpha)
     seconds = round(time.perf_counter() - started, 3)
     if job.fabric.is_global_zero:
-        job.on_epoch({"epoch": 1, **job.watch(), "seconds": seconds, "elapsed": seconds})
+        job.on_epoch(Epoch(epoch=1, scalars=job.watch(), seconds=seconds, elapsed=seconds))
 
 
 def inverse_fisher_product(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from qunlearn.gradients import GradientProjector, Granularity, When
 from qunlearn.methods.base import SgdConfig
 from qunlearn.methods.conflict import ConflictLog
-from qunlearn.store.files import Row
+from qunlearn.store.history import Epoch
 from qunlearn.training.objective import Objective, Scalars
 
 Batches = Sequence[tuple[int, int]]
@@ -71,9 +72,9 @@ class Orthogonal(Objective):
             self.projector.project()
         return {"loss": retaining["loss"], **forgetting}
 
-    def report(self) -> Row:
-        """Where the two gradients were in conflict."""
-        return self.log.report()
+    def report(self, row: Epoch) -> Epoch:
+        """Add where the two gradients were in conflict."""
+        return replace(row, conflict=self.log.report())
 
     def state(self) -> Mapping[str, Tensor]:
         """The conflicts of the epoch so far."""

@@ -15,7 +15,7 @@ from qunlearn.methods.calibration import Target, TargetEstimator
 from qunlearn.methods.constants import BELOW, FORGET_BATCH, PUSH, RECENT, SLACK, WRONG
 from qunlearn.methods.schedule import Schedule
 from qunlearn.metrics import margin
-from qunlearn.store.files import Row
+from qunlearn.store.history import Epoch
 from qunlearn.training.config import StepConfig
 from qunlearn.training.objective import (
     Objective,
@@ -190,14 +190,14 @@ class Push(Objective):
         margins[self.job.split.forget] = targets.where(targets > NO_TARGET, -torch.inf)
         self.target = replace(self.target, margins=margins)
 
-    def report(self) -> Row:
-        """The round's means: the weight of the push, and the points above the targets."""
+    def report(self, row: Epoch) -> Epoch:
+        """Add the round's means: the weight of the push, and the points above the targets."""
         in_round = torch.cat(self.round, 1) if self.round else torch.empty(2, 0)
         self.round = []
         if not in_round.shape[1]:
-            return {}
+            return row
         pushed, above = in_round.mean(1).tolist()
-        return {PUSHED: round(pushed, 4), ABOVE: round(100 * above, 2)}
+        return replace(row, pushed=round(pushed, 4), above=round(100 * above, 2))
 
 
 def _mean(distances: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ def conflict_figures(runs: Mapping[str, Run]) -> list[tuple[Drawn, str]]:
     conflicts = {
         name: conflict_of(run.path)
         for name, run in runs.items()
-        if any("conflict" in row for row in run.history)
+        if any(row.conflict is not None for row in run.history)
     }
     return [(heat_map(name, each), conflict_words(each)) for name, each in conflicts.items()]
 

@@ -32,7 +32,7 @@ def target_words(calibration: Calibration) -> str:
         )
     words += [_waited(calibration, reason) for reason in dict.fromkeys(calibration.waited_for)]
     if calibration.depth == "shallow" and not calibration.depth_asked:
-        words.append("Forgetting was shallow, since the network had memorised little.")
+        words.append("Shallow forgetting was chosen, since the network had memorised little.")
     if calibration.logit_scale > 1.02:
         words.append(
             f"Logits were rescaled by {calibration.logit_scale:.2f} to restore the original "

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from qunlearn.errors import UserError
-from qunlearn.store.files import Row, as_written
+from qunlearn.store.files import as_written
+from qunlearn.store.history import ConflictRecord
 from qunlearn.store.run import Run
 from qunlearn.store.typed import Json
 
@@ -63,31 +64,26 @@ class Conflict:
 
 def conflict_of(path: Path) -> Conflict:
     """Read a run's record of conflict."""
-    with as_written(path):
-        rows = [row for row in Run.open(path).history if "conflict" in row]
-    if not rows:
+    history = Run.open(path).history
+    records = [(row.epoch, row.conflict) for row in history if row.conflict is not None]
+    if not records:
         raise UserError(
             f"The run {str(path)!r} has no record of conflict: only methods that project the "
             "gradient write one; name a run made by --method oeu."
         )
     with as_written(path):
-        return _joined(rows)
+        return _joined(records)
 
 
-def _joined(rows: Sequence[Row]) -> Conflict:
-    records = [row["conflict"] for row in rows]
-    layers = tuple(map(str, records[0]["layers"]))
+def _joined(records: Sequence[tuple[int, ConflictRecord]]) -> Conflict:
+    layers = records[0][1].layers
     cosine, before, after = (
-        torch.tensor([step for record in records for step in record[name]]).T
+        torch.tensor([step for _, record in records for step in getattr(record, name)]).mT
         for name in ("cosine", "forget_norm", "projected_norm")
     )
-    if len(cosine) != len(layers):
-        raise ValueError("as many rows as layers are wanted")
-    longest = max(step for record in records for step in record["steps"]) + 1
-    steps = tuple(
-        row["epoch"] - 1 + step / longest
-        for row, record in zip(rows, records, strict=True)
-        for step in record["steps"]
-    )
+    longest = max(step for _, record in records for step in record.steps) + 1
+    steps = tuple(epoch - 1 + step / longest for epoch, record in records for step in record.steps)
     kept = torch.where(before > 0, after / before.clamp_min(1e-30), 1.0)
+    if not cosine.shape == kept.shape == (len(layers), len(steps)):
+        raise ValueError("not one number for each layer and step")
     return Conflict(layers, steps, cosine, kept)

@@ -24,7 +24,7 @@ from qunlearn.runs.provenance import TABLE, Provenance, Recipe
 from qunlearn.runs.recipe import recipe_of
 from qunlearn.runs.train import header_of, keep_key, with_key
 from qunlearn.store.arrays import write_arrays
-from qunlearn.store.files import Row
+from qunlearn.store.history import Epoch
 from qunlearn.store.info import RunInfo
 from qunlearn.store.run import Run
 from qunlearn.training.checkpoint import digest as digest_of
@@ -47,7 +47,7 @@ class Made:
     split: Split
     outputs: Mapping[str, Tensor]
     scores: Scores
-    history: Sequence[Row]
+    history: Sequence[Epoch]
     info: RunInfo
 
 

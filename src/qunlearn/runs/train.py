@@ -23,7 +23,7 @@ from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.evaluate import predictions, scores_of
 from qunlearn.runs.model_file import Header, model_with, save, tensors_of
 from qunlearn.runs.provenance import Provenance
-from qunlearn.store.files import Row
+from qunlearn.store.history import Epoch
 from qunlearn.store.info import RunInfo
 from qunlearn.store.layout import SPLIT
 from qunlearn.store.run import Run
@@ -132,9 +132,9 @@ def train_into(
     if fabric.world_size > 1:
         model = copy.deepcopy(model)  # child processes get it in shared memory
     first = fabric.is_global_zero
-    rows: list[Row] = []
+    rows: list[Epoch] = []
 
-    def keep(row: Row) -> None:
+    def keep(row: Epoch) -> None:
         rows.append(row)
         if first:
             run.append_history(row)
@@ -155,7 +155,7 @@ def train_into(
         logits = predictions(model, split)
         run.write_predictions(logits)
         run.write_metrics(scores_of(logits, split).to_json())
-        training = rows[-1]["elapsed"] if rows else 0.0
+        training = rows[-1].elapsed if rows else 0.0
         seconds = {"training": training, "evaluation": time.perf_counter() - started}
         rounded = {name: round(value, 3) for name, value in seconds.items()}
         run.finish(replace(info or RunInfo(), seconds=rounded))

@@ -54,12 +54,6 @@ def as_written(path: Path) -> Iterator[None]:
         ) from None
 
 
-Row = dict[str, Any]
-"""One line of the training history: metrics by name.
-
-Not a dataclass: each objective adds columns of its own, which readers look up by name.
-"""
-
 UNDER_WAY = ".writing-"
 """Prefix of temporary files; a killed process leaves such files behind."""
 

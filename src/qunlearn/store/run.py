@@ -17,7 +17,6 @@ from qunlearn.errors import UserError
 from qunlearn.store import start, toml
 from qunlearn.store.checksums import read_checksums, write_checksums
 from qunlearn.store.files import (
-    Row,
     append_line,
     json_text,
     make_folder,
@@ -31,6 +30,7 @@ from qunlearn.store.files import (
     write_text,
     writing,
 )
+from qunlearn.store.history import Epoch
 from qunlearn.store.info import RunInfo, machine, versions
 from qunlearn.store.layout import (
     AUDIT,
@@ -184,9 +184,9 @@ class Run:
         """Save the split's manifest."""
         write_text(self.path / SPLIT, manifest)
 
-    def append_history(self, row: Row) -> None:
+    def append_history(self, row: Epoch) -> None:
         """Append one row to the history."""
-        append_line(self.path / HISTORY, json.dumps(row))
+        append_line(self.path / HISTORY, json.dumps(row.to_json()))
 
     def write_metrics(self, metrics: Mapping[str, object]) -> None:
         """Save the metrics."""
@@ -280,12 +280,12 @@ class Run:
         return str(read(self._checked(SPLIT), str, "text"))
 
     @property
-    def history(self) -> list[Row]:
+    def history(self) -> list[Epoch]:
         """The history, a row for each epoch."""
         if not (self.path / HISTORY).exists():
             return []
-        rows: list[Row] = read(self._checked(HISTORY), parse_lines, "JSON")
-        return rows
+        path = self._checked(HISTORY)
+        return [Epoch.from_json(row, path) for row in read(path, parse_lines, "JSON")]
 
     @property
     def metrics(self) -> Json:

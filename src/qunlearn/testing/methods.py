@@ -24,7 +24,7 @@ from qunlearn.training.config import ComputeConfig
 from qunlearn.training.devices import make_fabric
 from qunlearn.training.train import train
 
-FAST: Mapping[str, Any] = {"epochs": 2, "batch_size": 30}
+FAST: Mapping[str, Any] = {"epochs": 2, "batch_size": 30, "samples": 20}
 """The settings of the trial runs, where a method has them and the caller names no others."""
 
 IMPOSSIBLE: Mapping[str, tuple[float, ...]] = {
@@ -48,7 +48,7 @@ def check_method(name: str, **settings: Any) -> None:
 
     Args:
         name: As `qunlearn forget --method` takes it: a method's name, or `module:name`.
-        **settings: Settings for the trial runs; 2 epochs in batches of 30 by default.
+        **settings: Settings for the trial runs; 2 epochs in batches of 30 by default, and the like.
 
     Raises:
         AssertionError: With a sentence about the first thing that is not so.

@@ -18,7 +18,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from qunlearn.errors import UserError
-from qunlearn.store.files import Row
+from qunlearn.store.history import Epoch
 from qunlearn.store.weights import read_header, read_tensors, write_weights
 from qunlearn.training.config import MOST_THREADS
 
@@ -50,7 +50,7 @@ class State:
     step: int = 0
     seconds: float = 0.0
     compiled: bool = False
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Epoch] = field(default_factory=list)
     totals: dict[str, Tensor] = field(default_factory=dict)
     objective: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -101,7 +101,7 @@ class Checkpointer:
             "step": state.step,
             "seconds": state.seconds,
             "compiled": state.compiled,
-            "rows": state.rows,
+            "rows": [row.to_json() for row in state.rows],
         }
         # A non-finite state is not saved: the previous checkpoint stays.
         if all(torch.isfinite(v).all() for v in tensors.values() if v.is_floating_point()):
@@ -128,6 +128,7 @@ class Checkpointer:
             table, _, rest = name.partition("/")
             tables[table][rest] = tensor.to(fabric.device)
         _check(header)
+        rows = [Epoch.from_json(row, self.path) for row in header["state"].pop("rows")]
         # The number of threads determines the order of summation, and so the last bits of sums.
         torch.set_num_threads(header["threads"])
         model.load_state_dict(tables["model"])
@@ -137,7 +138,7 @@ class Checkpointer:
                 momentum = torch.empty_like(parameter).copy_(tables["momentum"][str(i)])
                 optimizer.state[parameter]["momentum_buffer"] = momentum
         fabric._precision.load_state_dict(header["precision"])
-        state = State(**header["state"], totals=tables["total"], objective=tables["own"])
+        state = State(**header["state"], rows=rows, totals=tables["total"], objective=tables["own"])
         self.seconds_before = state.seconds
         return state
 
@@ -203,8 +204,8 @@ def _check(header: Mapping[str, Any]) -> None:
     ]
     if type(header["threads"]) is not int or not 1 <= header["threads"] <= MOST_THREADS:
         invalid.append("threads")
-    if invalid or not all(isinstance(row, dict) for row in state["rows"]):
-        raise ValueError(f"{(*invalid, 'rows')[0]} has an invalid value")
+    if invalid:
+        raise ValueError(f"{invalid[0]} has an invalid value")
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -13,7 +13,8 @@ from torch.random import fork_rng
 
 from qunlearn.data.draw import generator
 from qunlearn.quant import Quantizer, fused, weight_cache
-from qunlearn.store.files import Row, as_written
+from qunlearn.store.files import as_written
+from qunlearn.store.history import Epoch
 from qunlearn.training.checkpoint import Checkpointer, State
 from qunlearn.training.config import OptimizerConfig
 from qunlearn.training.devices import check_compiler, compiles, syncs_batchnorm
@@ -35,7 +36,7 @@ def optimize(
     values: int = 0,
     prepare: Callable[[], None] = lambda: None,
     watch: Callable[[], Mapping[str, float]] = dict,
-    on_epoch: Callable[[Row], None] = lambda row: None,
+    on_epoch: Callable[[Epoch], None] = lambda row: None,
     checkpointer: Checkpointer | None = None,
 ) -> None:
     """Train the model in place.
@@ -148,23 +149,23 @@ class _Loop:
 
     def end_epoch(
         self, state: State, watch: Callable[[], Mapping[str, float]], progress: Progress
-    ) -> Row:
+    ) -> Epoch:
         """Return the epoch's row of the history, and advance the state to the next epoch."""
         steps = self.objective.steps
         numbers = {n: float(_total(self.fabric, t)) / steps for n, t in state.totals.items()}
         numbers |= dict(watch() if self.fabric.is_global_zero else {})
         progress.show(numbers)
-        earlier = state.rows[-1]["elapsed"] if state.rows else 0.0
-        row = {
-            "epoch": state.epoch + 1,
-            "lr": learning_rate(self.config, steps, state.epoch, steps - 1),
-            **numbers,
-            "seconds": round(state.seconds - earlier, 3),
-            "elapsed": round(state.seconds, 3),
-            "compiled": state.compiled,
-            **self.objective.report(),
-            **report_collapse(self.model),
-        }
+        earlier = state.rows[-1].elapsed if state.rows else 0.0
+        row = Epoch(
+            epoch=state.epoch + 1,
+            lr=learning_rate(self.config, steps, state.epoch, steps - 1),
+            scalars=numbers,
+            seconds=round(state.seconds - earlier, 3),
+            elapsed=round(state.seconds, 3),
+            compiled=state.compiled,
+            collapsed=report_collapse(self.model),
+        )
+        row = self.objective.report(row)
         state.rows.append(row)
         state.epoch, state.step, state.totals = state.epoch + 1, 0, {}
         return row

@@ -77,17 +77,16 @@ def first_layer(model: nn.Module, again: Callable[[], object]) -> str:
     return f"the gradient of {bad[-1]}" if bad else ""
 
 
-def report_collapse(model: nn.Module) -> dict[str, list[str]]:
+def report_collapse(model: nn.Module) -> tuple[str, ...]:
     """Warn of quantizers whose scale has collapsed to zero; returns their names for the history."""
     names = collapsed(model)
-    if not names:
-        return {}
-    warnings.warn(
-        f"The scale of {', '.join(names)} has collapsed to zero and is clamped to the smallest "
-        "usable value; lower the learning rate (lr).",
-        stacklevel=2,
-    )
-    return {"collapsed": names}
+    if names:
+        warnings.warn(
+            f"The scale of {', '.join(names)} has collapsed to zero and is clamped to the smallest "
+            "usable value; lower the learning rate (lr).",
+            stacklevel=2,
+        )
+    return tuple(names)
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:

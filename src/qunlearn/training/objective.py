@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from qunlearn.data import Batch, Loader
 from qunlearn.quant import use_running_stats
-from qunlearn.store.files import Row
+from qunlearn.store.history import Epoch
 
 Scalars = Mapping[str, Tensor]
 """Scalars that a step reports, left on the device to avoid synchronisation."""
@@ -40,9 +40,9 @@ class Objective(ABC):
     def after_step(self) -> None:  # noqa: B027 (optional)
         """Correct the parameters after the optimizer's step."""
 
-    def report(self) -> Row:
-        """What to add to the epoch's row of the history."""
-        return {}
+    def report(self, row: Epoch) -> Epoch:
+        """Add to the epoch's row of the history."""
+        return row
 
     def state(self) -> Mapping[str, Tensor]:
         """The state within an epoch, for the checkpoint."""

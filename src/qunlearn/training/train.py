@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from qunlearn.data import ImageData, Loader, Split
 from qunlearn.errors import UserError, unknown
 from qunlearn.quant import calibrate
-from qunlearn.store.files import Row
+from qunlearn.store.history import Epoch
 from qunlearn.training.checkpoint import Checkpointer, fingerprint
 from qunlearn.training.config import ComputeConfig, OptimizerConfig, StepConfig
 from qunlearn.training.devices import make_fabric
@@ -29,7 +29,7 @@ def train(
     split: Split,
     *,
     part: str = "train",
-    on_epoch: Callable[[Row], None] = lambda row: None,
+    on_epoch: Callable[[Epoch], None] = lambda row: None,
     fabric: Fabric | None = None,
     title: str = "training",
     checkpoint: Path | None = None,

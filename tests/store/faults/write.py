@@ -21,6 +21,7 @@ import torch
 from qunlearn.errors import Failure, UserError
 from qunlearn.store.cache import memory_mapped
 from qunlearn.store.files import write_text
+from qunlearn.store.history import Epoch
 from qunlearn.store.info import RunInfo
 from qunlearn.store.lock import LOCK
 from qunlearn.store.run import Run
@@ -29,6 +30,7 @@ from qunlearn.store.weights import read_tensors, write_weights
 
 PIXELS = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
 CALLS = ctypes.CDLL(None)
+EPOCH = Epoch(epoch=1, seconds=0.5, elapsed=0.5)
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def tensors(value: float) -> dict[str, torch.Tensor]:
 def make_run(path: Path) -> Run:
     with Run.writing(path, {"lr": 1.0}, "{}", resume=True) as run:
         if not Run.is_complete(path):
-            run.append_history({"epoch": 1})
+            run.append_history(EPOCH)
             write_weights(run.model_path, tensors(1), {"of": "a run"})
             run.write_predictions(tensors(2))
             run.write_metrics({"accuracy": 1.5})
@@ -62,7 +64,7 @@ def whole(path: Path) -> str:
         return "old"
     run = Run.open(path)
     run.check_model()
-    assert (run.config, run.split, run.history) == ({"lr": 1.0}, "{}", [{"epoch": 1}])
+    assert (run.config, run.split, run.history) == ({"lr": 1.0}, "{}", [EPOCH])
     assert (run.metrics, run.info.seconds) == ({"accuracy": 1.5}, {"training": 1})
     assert same(run.predictions, 2)
     assert same(read_tensors(run.model_path), 1)
