@@ -14,7 +14,7 @@ from qunlearn.demo import demo, noisy_digits
 
 @pytest.mark.usefixtures("quick_children")
 def test_the_story_means_something(tmp_path):
-    result = demo(tmp_path, samples=100, epochs=20)
+    result = demo(tmp_path, samples=100, epochs=40)
     known, unseen = (result.original.parts[part].accuracy for part in ("train", "test"))
     assert known > unseen + 15
     before = result.forgotten.before

@@ -195,8 +195,8 @@ def test_untyped_dicts_are_few():
 
 
 def walk() -> list[tuple[str, str]]:
-    """The files that CONTRIBUTING.md walks a request through, each with what it names first."""
-    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text()
+    """The files of a request (docs/project/rooms.md), and what each names first."""
+    text = (ROOT.parents[1] / "docs" / "project" / "rooms.md").read_text()
     section = text.partition("## One request, file by file\n")[2].partition("\n## ")[0]
     steps = re.findall(r"^\d+\. `([\w/]+\.py)`: `([\w.]+)`", section, re.MULTILINE)
     return [(file, name.rpartition(".")[2]) for file, name in steps]

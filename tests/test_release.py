@@ -19,10 +19,13 @@ CHECK = runpy.run_path(str(ROOT / "tools" / "release_check.py"))
 def test_version_and_changelog_agree(tmp_path):
     assert CHECK["disagreements"]() == []
     (tmp_path / "src" / "qunlearn").mkdir(parents=True)
-    for name in ("pyproject.toml", "CHANGELOG.md", "src/qunlearn/__init__.py"):
+    for name in ("pyproject.toml", "CHANGELOG.md", "CITATION.cff", "src/qunlearn/__init__.py"):
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 9.9.9 (unreleased)\n")
-    assert "CHANGELOG.md has 9.9.9" in CHECK["disagreements"](tmp_path)[0]
+    (tmp_path / "CITATION.cff").write_text("cff-version: 1.2.0\nversion: 8.8.8\n")
+    changelog, citation = CHECK["disagreements"](tmp_path)
+    assert "CHANGELOG.md has 9.9.9" in changelog
+    assert "CITATION.cff has 8.8.8" in citation
 
 
 def test_every_file_of_the_package_is_packed():

@@ -22,15 +22,17 @@ PACKAGE = ROOT / "src" / "qunlearn"
 
 
 def disagreements(root: Path = ROOT) -> list[str]:
-    """What the version, the changelog and the package say differently; nothing if all agree."""
+    """Where changelog, package and citation have another version; nothing if all agree."""
     version = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
     package = re.search(
         r'__version__ = "(.*?)"', (root / "src" / "qunlearn" / "__init__.py").read_text()
     )
     heading = re.search(r"(?m)^## (\S+)", (root / "CHANGELOG.md").read_text())
+    cited = re.search(r"(?m)^version: (\S+)", (root / "CITATION.cff").read_text())
     stated = {
         "src/qunlearn/__init__.py": package[1] if package else "nothing",
         "the first heading of CHANGELOG.md": heading[1] if heading else "nothing",
+        "CITATION.cff": cited[1] if cited else "nothing",
     }
     return [
         f"pyproject.toml has version {version}, and {place} has {other}"

@@ -1,6 +1,7 @@
 """The help by what one wants, and completion in the shell."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,13 @@ def test_help_groups_the_commands_by_what_one_wants(qunlearn):
     ):
         for name in commands:
             assert f"│ {name} " in shown[start:end], (group, name)
+
+
+@pytest.mark.parametrize("words", [(), ("forget",), ("keys",), ("keys", "new"), ("audit", "all")])
+def test_a_flag_that_takes_no_value_is_shown_with_none(qunlearn, words):
+    shown = qunlearn(*words, "--help")[1]
+    assert re.search(r"--help +Show this message", shown)
+    assert "bool" not in shown
 
 
 def started(*words, **environment):

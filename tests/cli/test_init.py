@@ -86,6 +86,18 @@ def test_a_wrong_answer_gets_one_sentence_and_no_file(qunlearn, tmp_path, words,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_pickled_weights_are_refused_with_what_converts_them(qunlearn, tmp_path):
+    """`adopt` would refuse them: a settings file that names them could never run."""
+    (tmp_path / "w.pt").write_bytes(b"PK\x03\x04")
+    code, out, err = qunlearn(
+        "init", tmp_path / "p.toml", "--dataset", "digits", "--weights", tmp_path / "w.pt"
+    )
+    assert (code, out) == (2, "")
+    assert "are pickled" in err
+    assert "w.safetensors" in err
+    assert not (tmp_path / "p.toml").exists()
+
+
 def test_a_file_that_is_there_is_not_overwritten(qunlearn, tmp_path):
     (tmp_path / "e.toml").write_text("mine")
     code, _, err = qunlearn("init", tmp_path / "e.toml", "--dataset", "digits")

@@ -38,7 +38,8 @@ frame.addEventListener("load", () => {
   const tabs = all.filter((e) => e.tabIndex >= 0 && e.matches("a[href],button,summary,[tabindex]"));
   const tops = tabs.map((e) => Math.round(box(e).top));
   const disordered = tops.some((top, i) => i && top < tops[i - 1]);
-  const found = {overflow, overlap, faint, disordered, tabs: tabs.length, wide: page.documentElement.scrollWidth - width};
+  const scrolled = all.filter((e) => e.matches(".scroll") && e.scrollWidth > e.clientWidth).map(name);
+  const found = {overflow, scrolled, overlap, faint, disordered, tabs: tabs.length, wide: page.documentElement.scrollWidth - width};
   document.querySelector("pre").textContent = JSON.stringify(found);
 });
 frame.srcdoc = JSON.parse(document.querySelector("#page").textContent);

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from report.made_up import comparison, table
+from report.made_up import SCORES, comparison, table
 
 from qunlearn.evidence.certify import certify
 from qunlearn.evidence.keys import new_keys
@@ -43,6 +43,16 @@ def looked_at(page, width, folder):
     return json.loads(re.search("<pre>({.*?})</pre>", done.stdout, re.S)[1])
 
 
+def wide_table():
+    """A comparison whose figures have as many digits as real ones may."""
+    content = table()
+    for row in content["rows"]:
+        row |= {score: [row[score][0], 10.01] for score in SCORES}
+        row["gaps"] = {score: [gap, 10.01] for score, (gap, _) in row["gaps"].items()}
+        row |= {"AG": [row["AG"][0], 14.17], "runtime": [112.5, 14.1]}
+    return content
+
+
 @pytest.fixture(scope="session")
 def pages(run_folder, tmp_path_factory):
     """Of a run, a comparison, a folder's requests and a signed record."""
@@ -57,7 +67,7 @@ def pages(run_folder, tmp_path_factory):
     today = date(2026, 1, 5)
     return {
         "run": report_run(base / "run"),
-        "comparison": report_comparison(comparison(base / "table", table())),
+        "comparison": report_comparison(comparison(base / "table", wide_table())),
         "ledger": write_ledger(base, ledger(base, today, judged), today),
         "record": base / "run" / "forgetting.html",
     }
@@ -69,6 +79,8 @@ def test_nothing_overflows_overlaps_or_is_too_faint(pages, kind, width, tmp_path
     seen = looked_at(pages[kind], width, tmp_path)
     assert seen["overflow"] == seen["overlap"] == seen["faint"] == []
     assert seen["wide"] <= 0
+    # A comparison has too many columns for a phone; whatever else would have to be scrolled is cut.
+    assert seen["scrolled"] == [] or (kind, width) == ("comparison", 400)
     assert not seen["disordered"]
     assert seen["tabs"] >= (0 if kind == "record" else 3)
 

@@ -11,10 +11,11 @@ from qunlearn.audit import AuditAllConfig, AuditRow, Finding, audit_all, audit_r
 from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.pool_folder import PoolConfig
 from qunlearn.audit.shadow import ShadowConfig
+from qunlearn.cli.help import Command, Group
 from qunlearn.cli.output import print_json, print_parts
 from qunlearn.cli.settings import Json, RunFolder, with_settings
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(cls=Group, no_args_is_help=True)
 
 
 @app.callback()
@@ -43,7 +44,7 @@ def add(name: str) -> None:
     examples = [f"  qunlearn audit {name} runs/forgotten {flags}" for flags in audit.examples]
     paragraph = inspect.cleandoc(audit.help) + " Kept in the run's audit.json, for its report."
     called.__doc__ = "\n\n".join([audit.summary, paragraph, "Examples:", *examples])
-    app.command(name)(with_settings(audit.config)(called))
+    app.command(name, cls=Command)(with_settings(audit.config)(called))
 
 
 for each in audits:
@@ -71,7 +72,7 @@ def print_finding(finding: Finding, row: AuditRow) -> None:
     print_parts([*shown.tables, *shown.words, outcome_words(row)])
 
 
-@app.command("all")
+@app.command("all", cls=Command)
 @with_settings(AuditAllConfig)
 def every(settings: AuditAllConfig, run: RunFolder, json: Json = False) -> None:
     """Run every audit that fits a time budget, those that tell most first.

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from qunlearn.cli.help import Command, Group
 from qunlearn.cli.output import print_json, say
 from qunlearn.cli.settings import Json
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(cls=Group, no_args_is_help=True)
 
 KeyFile = Annotated[Path, typer.Argument(help="The file of the private key, such as officer.pem.")]
 Kind = Annotated[str, typer.Option("--kind", help="ed25519, or ecdsa (on the curve P-256).")]
@@ -26,7 +27,7 @@ def command() -> None:
     """
 
 
-@app.command("new")
+@app.command("new", cls=Command)
 def new(path: KeyFile, kind: Kind = "ed25519", days: Days = 730, json: Json = False) -> None:
     """Make a key pair: the private key, and beside it the public key and its certificate.
 

@@ -19,6 +19,7 @@ import typer
 from qunlearn import __version__
 from qunlearn.characters import plain
 from qunlearn.children import one_of_several
+from qunlearn.cli.help import Command, Group
 from qunlearn.cli.output import say, say_error
 from qunlearn.errors import Failure, UserError, unknown
 from qunlearn.importing import leave_working_folder
@@ -192,6 +193,7 @@ def _lacks_memory(error: Exception) -> bool:
 def application(arguments: list[str]) -> typer.Typer:
     """The application; only the module of the command that is called is loaded."""
     app = typer.Typer(
+        cls=Group,
         help="Make a quantized network forget, show by measurement that it did, ship it.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -215,9 +217,9 @@ def application(arguments: list[str]) -> typer.Typer:
                 if hasattr(module, "app"):  # a command with commands of its own
                     app.add_typer(module.app, name=name, rich_help_panel=group)
                 else:
-                    app.command(name, rich_help_panel=group)(module.command)
+                    app.command(name, cls=Command, rich_help_panel=group)(module.command)
             else:
-                app.command(name, help=summary, rich_help_panel=group)(lambda: None)
+                app.command(name, cls=Command, help=summary, rich_help_panel=group)(lambda: None)
     return app
 
 

@@ -17,6 +17,7 @@ from qunlearn.models import models
 from qunlearn.runs.config import AdoptConfig, TrainConfig
 from qunlearn.store import toml
 from qunlearn.store.files import write_text
+from qunlearn.store.pickled import refuse_pickled
 from qunlearn.training.config import Bits, Config
 
 FULL_PRECISION = 32
@@ -198,4 +199,6 @@ def _check(answers: StarterConfig) -> Found:
             f"There is no file {str(answers.weights)!r}; name the trained network's safetensors "
             "file, or leave it out to train one."
         )
+    if answers.weights is not None:
+        refuse_pickled(answers.weights)
     return Found(source, place)
