@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 
 import pytest
 import torch
@@ -186,6 +187,7 @@ def test_what_is_not_a_run(qunlearn, tmp_path):
 
 def test_a_module_that_cannot_be_imported_is_the_users(qunlearn, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python itself writes beside a module
     (tmp_path / "mine_is_wrong.py").write_text("def net(:\n")
     said = refuse(
         qunlearn, tmp_path, "train", *WORDS, "--model", "mine_is_wrong:net", "--out", tmp_path / "r"
