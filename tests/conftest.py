@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     The relearning probe follows each forgetting, but for a few steps only.
     """
     relearn.PROBE_STEPS = FEW_STEPS
+    os.fsync = lambda handle: None  # nothing here need survive a power failure, and disks are slow
     torch.set_num_threads(1)  # for fixtures of modules, too
     if "PYTEST_XDIST_WORKER" not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="qunlearn-tests-")
