@@ -9,12 +9,15 @@ import typer
 
 from qunlearn.audit import AuditAllConfig, AuditRow, Finding, audit_all, audit_run, audits
 from qunlearn.audit.config import AuditConfig
-from qunlearn.audit.pool_folder import PoolConfig
 from qunlearn.audit.shadow import ShadowConfig
 from qunlearn.cli.output import print_json, print_parts
 from qunlearn.cli.settings import Json, RunFolder, with_settings
+from qunlearn.study.config import MakePoolConfig
 
 app = typer.Typer(no_args_is_help=True)
+
+MAKING = {"pool": MakePoolConfig}
+"""Settings of audits that also say where what an audit needs is made."""
 
 
 @app.callback()
@@ -31,6 +34,7 @@ def command() -> None:
 def add(name: str) -> None:
     """Add the command of an audit."""
     audit = audits[name]
+    config: type[AuditConfig] = MAKING.get(name, audit.config)
 
     def called(settings: AuditConfig, run: RunFolder, json: Json = False) -> None:
         prepare(settings, run)
@@ -43,7 +47,7 @@ def add(name: str) -> None:
     examples = [f"  qunlearn audit {name} runs/forgotten {flags}" for flags in audit.examples]
     paragraph = inspect.cleandoc(audit.help) + " Kept in the run's audit.json, for its report."
     called.__doc__ = "\n\n".join([audit.summary, paragraph, "Examples:", *examples])
-    app.command(name)(with_settings(audit.config)(called))
+    app.command(name)(with_settings(config)(called))
 
 
 for each in audits:
@@ -56,7 +60,7 @@ def prepare(settings: AuditConfig, run: Path) -> None:
         from qunlearn.study.pool import make_shadow
 
         make_shadow(run, settings)
-    if isinstance(settings, PoolConfig):
+    if isinstance(settings, MakePoolConfig):
         from qunlearn.study.pool import make_pool
 
         make_pool(run, settings)
