@@ -480,6 +480,8 @@ def with_a_pool(runs, anna):
     shutil.copytree(runs / "forgotten", pool / "unlearned" / "ga-01234567" / "000")
     (pool / "ids").mkdir()
     (pool / "ids" / "000.txt").write_text("\n".join(["id", *anna]))
+    (pool / "jobs").mkdir()  # left by an audit on a cluster that was interrupted
+    (pool / "jobs" / "7_submitted.pkl").write_text("\n".join(anna))
     (runs / "forgotten" / "audit.json").write_text(json.dumps({"copies": {"of": anna}}))
     return pool
 
