@@ -409,6 +409,14 @@ def test_what_is_asked_wrongly_writes_nothing(audited, qunlearn):
         assert not folder.exists()
 
 
+def test_a_file_does_not_decide_where_networks_are_made(audited, qunlearn, tmp_path):
+    file = tmp_path / "pool.toml"
+    file.write_text('executor = "ray"\n')
+    code, _, err = qunlearn("audit", "pool", audited / "ft", "--config", file)
+    assert code == 2
+    assert "asks to make cells elsewhere" in err
+
+
 def test_a_coherent_request_joins_the_candidates_as_one_group(audited):
     config = PoolConfig.parse({"models": 9, "candidates": 0.2})
     usual = pool_of(audited / "original", config)

@@ -655,7 +655,7 @@ def test_samples_are_recognised_after_an_earlier_erasure_destroyed_other_keys(pl
 
 def test_a_pool_is_known_by_where_its_runs_lie(tmp_path):
     name = hashlib.sha256(b"plan").hexdigest()[:12]
-    pool = Pool(None, None, tmp_path / name)
+    pool = Pool(None, None, tmp_path / name, None)
     for run in (pool.trained(3), pool.unlearned("ga", {}, 3)):
         run.mkdir(parents=True)
         assert pool_above(run) == pool.folder
