@@ -19,6 +19,7 @@ from pathlib import Path
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.store.info import machine, versions
 from qunlearn.store.typed import untyped
+from qunlearn.study.cells import Cell
 from qunlearn.study.executors import ray as on_ray
 from qunlearn.study.executors.base import Executor, Finished
 from qunlearn.study.executors.config import ExecutorConfig
@@ -29,14 +30,10 @@ MOST = 1.15
 
 
 @dataclass(frozen=True)
-class SleepingCell:
+class SleepingCell(Cell):
     """Does what an executor asks of a cell, and sleeps instead of training."""
 
-    method: str
-    seed: int
-    path: Path
-    seconds: float
-    config: ForgetConfig
+    seconds: float = 0.0
     done: bool = False
 
     def make(self) -> None:
@@ -47,7 +44,7 @@ class SleepingCell:
 def run(executor: Executor, cells: list[SleepingCell]) -> float:
     """The seconds until all cells are finished."""
     started = time.perf_counter()
-    executor.submit(cells)  # type: ignore[arg-type]
+    executor.submit(cells)
     left = len(cells)
     while left:
         for event in executor.events():
@@ -61,7 +58,7 @@ def cells(run_folder: Path, count: int, seconds: float) -> list[SleepingCell]:
     """Some cells of a run."""
     asked = ForgetConfig.parse({"run": run_folder, "random": 0.1})
     return [
-        SleepingCell("sleep", n, run_folder.parent / f"cell{n}", seconds, asked)
+        SleepingCell("sleep", n, asked, run_folder.parent / f"cell{n}", "", seconds=seconds)
         for n in range(count)
     ]
 

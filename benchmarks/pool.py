@@ -18,14 +18,17 @@ from typing import Any
 
 from qunlearn.audit.pool_attacks import epsilons
 from qunlearn.audit.pool_figures import method_figures
-from qunlearn.audit.pool_folder import ORIGINAL, Pool, PoolConfig, pool_of
+from qunlearn.audit.pool_folder import ORIGINAL, Pool, pool_of
 from qunlearn.metrics.epsilon import challenge_score, largest_epsilon
 from qunlearn.runs.config import TrainConfig
 from qunlearn.runs.metrics import metrics_of
 from qunlearn.runs.train import train_run
 from qunlearn.store.files import make_folder, write_text
+from qunlearn.store.place import named
 from qunlearn.store.run import Run
 from qunlearn.store.typed import untyped
+from qunlearn.study.config import MakePoolConfig
+from qunlearn.study.executors.open import opened_executor
 from qunlearn.study.pool import train_pool, unlearn_pool
 
 RESULTS = Path(__file__).parent / "results" / "pool"
@@ -79,14 +82,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--results", type=Path, default=RESULTS)
     asked = parser.parse_args()
-    config = PoolConfig.parse({"models": asked.models, "threads": 1, "workers": asked.workers})
+    config = MakePoolConfig.parse({"models": asked.models, "threads": 1, "workers": asked.workers})
     original, table = asked.out / "original", asked.results / f"{asked.out.resolve().name}.jsonl"
     make_folder(table.parent)
     if not Run.is_complete(original):
         sizes = {"data_dir": asked.data_dir, "subset": asked.subset, "epochs": asked.epochs}
         train_run(TrainConfig.parse({**RECIPE, **sizes}), original, resume=True)
     pool = pool_of(original, config)
-    train_pool(pool, config)
+    with named(pool.folder), opened_executor(config, pool.folder) as executor:
+        train_pool(pool, config, executor)
     network = {"original_sha256": pool.origin.info.model_sha256}
     lines = table.read_text().splitlines() if table.is_file() else []
     rows = [row for row in map(json.loads, lines) if network.items() <= row.items()]
@@ -95,7 +99,8 @@ def main() -> None:
         if (method, asked.models) in done:
             continue
         started = time.perf_counter()
-        unlearn_pool(pool, config, method, {}, config.workers)
+        with named(pool.folder), opened_executor(config, pool.folder) as executor:
+            unlearn_pool(pool, config, executor, method, {})
         rows.append({**measured(pool, method, time.perf_counter() - started), **network})
         write_text(table, "".join(json.dumps(row) + "\n" for row in rows))
         print(json.dumps(rows[-1]), flush=True)

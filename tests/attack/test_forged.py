@@ -78,4 +78,4 @@ def test_no_file_starts_thousands_of_processes(
 
     monkeypatch.setattr(workers, "ProcessPoolExecutor", pool)
     with pytest.raises(Asked, match=f"^{at_a_time()}$"):
-        list(workers.side_by_side(abs, [1], 100_000))
+        workers.Pool(abs, 100_000)

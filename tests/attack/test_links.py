@@ -22,7 +22,7 @@ from qunlearn.store.place import named
 from qunlearn.store.run import Run
 from qunlearn.study.cells import Cells
 from qunlearn.study.compare import compare_run
-from qunlearn.study.workers import side_by_side
+from qunlearn.study.workers import Pool
 
 Command = Callable[..., tuple[int, str, str]]
 SETTINGS = {"retrain.epochs": 1, "ft.epochs": 1}
@@ -109,7 +109,9 @@ def test_a_comparison_makes_no_cell_through_a_link(
 def test_workers_follow_no_link_either(tmp_path: Path, victim: Path, run_folder: Path) -> None:
     """They are other processes, which are told what the user named."""
     with named(tmp_path / "table"):
-        ((_, found),) = side_by_side(folders_there, [0], 2)
+        with Pool(folders_there, 2) as pool:
+            pool.submit([0])
+            ((_, found),) = pool.finished()
         assert found == (tmp_path / "table",)
         (tmp_path / "table" / "cells").mkdir(parents=True)
         (tmp_path / "table" / "cells" / "ft").symlink_to(victim / "unfinished")

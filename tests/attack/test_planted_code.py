@@ -14,7 +14,7 @@ from conftest import SMALL, flags
 
 from qunlearn.importing import import_from_here, leave_working_folder
 from qunlearn.quant import fuse
-from qunlearn.study.workers import side_by_side
+from qunlearn.study.workers import Pool
 from qunlearn.training import precision
 
 MODULES = (
@@ -67,7 +67,12 @@ def test_the_trial_of_a_precision(witness: Path) -> None:
 def test_workers(witness: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     own = os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", f"{path}{os.pathsep}{own}")
-    assert dict(side_by_side(abs, [-1, -2], 2)) == {-1: 1, -2: 2}
+    answers: dict[int, object] = {}
+    with Pool(abs, 2) as pool:
+        pool.submit([-1, -2])
+        while pool.pending:
+            answers |= dict(pool.finished())
+    assert answers == {-1: 1, -2: 2}
     assert not witness.exists()
     assert os.environ["PYTHONPATH"] == f"{path}{os.pathsep}{own}"
 

@@ -1,11 +1,13 @@
 """The pool: its plan, known answers on made-up margins, and a small one from end to end."""
 
 import json
-import shutil
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
-from conftest import SMALL, made_once
+from conftest import flags
+from quick_pool import SIZE, audited_runs, config, weights, weights_made_here
 from scipy.stats import binom
 
 from qunlearn.audit.pool_attacks import (
@@ -20,11 +22,17 @@ from qunlearn.audit.pool_attacks import (
 from qunlearn.audit.pool_figures import ALL, EXPOSED, REQUEST, judged, method_figures, run_figures
 from qunlearn.audit.pool_folder import PoolConfig, pool_of
 from qunlearn.audit.pool_plan import IN, OUT, UNLEARNED, half_of, states_of
+from qunlearn.errors import Failure, UserError
 from qunlearn.metrics import auc, mia_efficacy
-from qunlearn.runs.config import TrainConfig
-from qunlearn.runs.forget import forget_run
-from qunlearn.runs.request import ForgetConfig
-from qunlearn.runs.train import train_run
+from qunlearn.store.parcel import unpack_run
+from qunlearn.store.place import named_folders
+from qunlearn.store.run import Run
+from qunlearn.study import pool as study
+from qunlearn.study.executors.base import Finished
+from qunlearn.study.executors.needs import pack
+from qunlearn.study.executors.node import Task, delete_sent, node_versions, run_task
+from qunlearn.study.pool import make_pool
+from qunlearn.study.pool_network import Training
 
 
 def made_up(seed, networks=24, samples=300, left=0.0, noise=0.0):
@@ -235,22 +243,14 @@ def test_more_networks_than_a_pool_may_have_are_not_asked_for():
 def audited(tmp_path_factory):
     """A run that has forgotten, whose original is small enough for a pool."""
 
-    def make(base):
-        asked = {**SMALL, "model": "cnn", "width": 0.25, "subset": 300, "epochs": 3}
-        train_run(TrainConfig.parse(asked), base / "original")
-        for method in ("ft", "rl"):
-            words = {"run": base / "original", "random": 0.1, "method": method, "epochs": 1}
-            forget_run(ForgetConfig.parse({**words, "threads": 1}), base / method)
-
-    base = made_once(tmp_path_factory, "pooled", make)
-    return shutil.copytree(base, tmp_path_factory.mktemp("pool") / "runs")
+    return audited_runs(tmp_path_factory)
 
 
-SIZE = ("--models", 6, "--epochs", 1, "--threads", 1, "--candidates", 0.5)
+WORDS = flags(SIZE)
 
 
 def test_a_pool_is_made_once_and_shared_by_methods(audited, qunlearn):
-    code, out, err = qunlearn("audit", "pool", audited / "ft", *SIZE, "--json")
+    code, out, err = qunlearn("audit", "pool", audited / "ft", *WORDS, "--json")
     assert code == 0, err
     found = json.loads(out)
     assert found["models"] == 6
@@ -260,13 +260,125 @@ def test_a_pool_is_made_once_and_shared_by_methods(audited, qunlearn):
     (folder,) = (audited / "original-pool").iterdir()
     before = {path: path.stat().st_mtime_ns for path in (folder / "trained").rglob("run.json")}
     assert len(before) == 6
-    code, out, err = qunlearn("audit", "pool", audited / "rl", *SIZE)
+    code, out, err = qunlearn("audit", "pool", audited / "rl", *WORDS)
     assert code == 0, err
     assert "Median ε of the unlearning challenge" in out
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(list((folder / "unlearned").iterdir())) == 2
-    again = json.loads(qunlearn("audit", "pool", audited / "ft", *SIZE, "--json")[1])
+    again = json.loads(qunlearn("audit", "pool", audited / "ft", *WORDS, "--json")[1])
     assert again["figures"] == found["figures"]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    return weights_made_here(tmp_path_factory)
+
+
+@pytest.mark.usefixtures("quick_children")
+def test_workers_make_the_same_networks(here, tmp_path_factory):
+    runs = audited_runs(tmp_path_factory)
+    pool = make_pool(runs / "ft", config(workers=2))
+    assert len(here) == 12
+    assert weights(pool.folder) == here
+
+
+def test_a_network_that_fails_does_not_end_the_others(here, tmp_path_factory, monkeypatch):
+    runs, real = audited_runs(tmp_path_factory), Training.make_at
+
+    def make_at(job, *about):
+        if job.number == 2:
+            raise Failure("The loss became nan.")
+        real(job, *about)
+
+    monkeypatch.setattr(Training, "make_at", make_at)
+    says = r"^1 of 6 networks were not made; seed 2: The loss became nan\. What the pool has so far"
+    with pytest.raises(Failure, match=says):
+        make_pool(runs / "ft", config())
+    made = {path: path.stat().st_mtime_ns for path in runs.rglob("trained/*/run.json")}
+    assert len(made) == 5
+    monkeypatch.undo()
+    assert weights(make_pool(runs / "ft", config()).folder) == here
+    assert made == {path: path.stat().st_mtime_ns for path in made}
+
+
+def test_a_pool_that_is_interrupted_resumes(here, tmp_path_factory, monkeypatch):
+    runs, real = audited_runs(tmp_path_factory), Run.finish
+
+    def finish(run, info):
+        if run.path.parts[-2:] == ("trained", "003"):
+            raise KeyboardInterrupt
+        real(run, info)
+
+    monkeypatch.setattr(Run, "finish", finish)
+    with pytest.raises(KeyboardInterrupt):
+        make_pool(runs / "ft", config())
+    monkeypatch.undo()
+    (interrupted,) = runs.glob("original-pool/*/trained/003")
+    assert not Run.is_complete(interrupted)
+    assert weights(make_pool(runs / "ft", config()).folder) == here
+
+
+def test_a_finished_run_of_another_pool_is_refused(tmp_path_factory):
+    runs = audited_runs(tmp_path_factory)
+    pool = pool_of(runs / "original", config())
+    Run.open(runs / "original").copy_to(pool.trained(0))
+    with pytest.raises(UserError, match="belongs to another pool"):
+        make_pool(runs / "ft", config())
+    assert not pool.trained(1).exists()
+
+
+class Elsewhere:
+    """Makes jobs as a node does that sees none of the files of this machine."""
+
+    out_of_process = True
+
+    def __init__(self, nowhere):
+        self.nowhere, self.sent, self.waiting = nowhere, {}, []
+
+    def submit(self, jobs):
+        self.waiting += jobs
+
+    def events(self):
+        job = self.waiting.pop(0)
+        needs = {need.folder: need for need in job.needs()}
+        moved = tuple(replace(n, path=self.nowhere / n.field) for n in needs.values())
+        task = Task(
+            job,
+            named_folders(),
+            node_versions(),
+            marker=self.nowhere,
+            needs=moved,
+            data=job.place(),
+            study="pool",
+            working_folder=self.nowhere,
+        )
+        while (result := run_task(task, lambda need: self.sent.get(need.folder))).missing:
+            for need in result.missing:
+                self.sent[need.folder] = pack(needs[need.folder], job.place())
+        assert not job.path.exists()
+        unpack_run(job.path, result.files)
+        yield Finished(job, "node-3")
+
+
+def test_a_node_without_the_folder_makes_the_same_networks(
+    here, audited, tmp_path_factory, monkeypatch
+):
+    """Weights and records; of the data, which all networks share, one copy is sent."""
+    runs, executor = audited_runs(tmp_path_factory), Elsewhere(tmp_path_factory.getbasetemp() / "-")
+    monkeypatch.setattr(study, "opened_executor", lambda *about: nullcontext(executor))
+    pool = make_pool(runs / "ft", config())
+    delete_sent("pool")
+    assert weights(pool.folder) == here
+    assert sorted(name.split("-")[0] for name in executor.sent) == ["data_path"] + 6 * [
+        "ids"
+    ] + 7 * ["run"]
+    monkeypatch.undo()
+    again = make_pool(audited / "ft", config())
+    for path in pool.folder.rglob("config.toml"):
+        name = path.parent.relative_to(pool.folder)
+        text = json.dumps(Run.open(again.folder / name).config).replace(str(audited), str(runs))
+        assert Run.open(path.parent).config == json.loads(text)
+        assert Run.open(path.parent).metrics == Run.open(again.folder / name).metrics
 
 
 def test_the_networks_are_trained_on_what_the_plan_says(audited):
@@ -286,12 +398,23 @@ def test_what_is_asked_wrongly_writes_nothing(audited, qunlearn):
         ((audited / "ft", "--models", 3), "choose 6 or more"),
         ((audited / "ft", "--subset", 10_000), "leave it out"),
         ((audited / "ft", "--candidates", 0.01), "--candidates"),
+        ((audited / "ft", "--executor", "dask"), "Unknown executor 'dask'"),
+        ((audited / "ft", "--address", "auto"), "--address auto needs --executor ray"),
+        ((audited / "ft", "--executor", "slurm", "--workers", 2), "leave it out: --cpus-per-cell"),
     ):
         folder = audited / f"elsewhere-{len(message)}"
         code, _, err = qunlearn("audit", "pool", *words, "--pool", folder)
         assert code == 2
         assert message in err
         assert not folder.exists()
+
+
+def test_a_file_does_not_decide_where_networks_are_made(audited, qunlearn, tmp_path):
+    file = tmp_path / "pool.toml"
+    file.write_text('executor = "ray"\n')
+    code, _, err = qunlearn("audit", "pool", audited / "ft", "--config", file)
+    assert code == 2
+    assert "asks to make cells elsewhere" in err
 
 
 def test_a_coherent_request_joins_the_candidates_as_one_group(audited):

@@ -480,6 +480,8 @@ def with_a_pool(runs, anna):
     shutil.copytree(runs / "forgotten", pool / "unlearned" / "ga-01234567" / "000")
     (pool / "ids").mkdir()
     (pool / "ids" / "000.txt").write_text("\n".join(["id", *anna]))
+    (pool / "jobs").mkdir()  # left by an audit on a cluster that was interrupted
+    (pool / "jobs" / "7_submitted.pkl").write_text("\n".join(anna))
     (runs / "forgotten" / "audit.json").write_text(json.dumps({"copies": {"of": anna}}))
     return pool
 
@@ -653,7 +655,7 @@ def test_samples_are_recognised_after_an_earlier_erasure_destroyed_other_keys(pl
 
 def test_a_pool_is_known_by_where_its_runs_lie(tmp_path):
     name = hashlib.sha256(b"plan").hexdigest()[:12]
-    pool = Pool(None, None, tmp_path / name)
+    pool = Pool(None, None, tmp_path / name, None)
     for run in (pool.trained(3), pool.unlearned("ga", {}, 3)):
         run.mkdir(parents=True)
         assert pool_above(run) == pool.folder

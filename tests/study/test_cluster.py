@@ -1,4 +1,4 @@
-"""Studies on a Ray cluster of two nodes and as jobs: the cells of this machine, bit for bit.
+"""Studies and pools on a Ray cluster and as jobs: the runs of this machine, bit for bit.
 
 Slow: `make test-all` runs them, `make test` does not.
 """
@@ -15,13 +15,16 @@ from pathlib import Path
 
 import pytest
 from conftest import made_once
+from quick_pool import SIZE, audited_runs, weights, weights_made_here
 from quick_study import QUICK, compare_run, config, untimed
 
 from qunlearn.errors import UserError
 from qunlearn.store.private import private_folder
 from qunlearn.store.run import Run
+from qunlearn.study.config import MakePoolConfig
 from qunlearn.study.executors import ray as on_ray
 from qunlearn.study.executors import ray_cluster
+from qunlearn.study.pool import make_pool
 
 pytestmark = pytest.mark.cluster
 
@@ -112,10 +115,6 @@ def blind(task, sent, start_log):
 real_run_on_node = on_ray.run_on_node
 
 
-def weights_of(run_folder):
-    return Run.open(run_folder).info.model_sha256
-
-
 def test_without_a_shared_folder_cells_and_data_travel(
     run_folder, cluster, here, tmp_path, monkeypatch
 ):
@@ -131,8 +130,7 @@ def test_without_a_shared_folder_cells_and_data_travel(
     assert untimed(table) == untimed(expected)
     for cell in out.glob("cells/*/*"):
         assert Run.open(cell).config["run"] == str(run_folder)  # not the node's copy
-    nodes = private_folder("nodes")  # the nodes are this machine
-    assert not [path for path in nodes.iterdir() if path.name == weights_of(run_folder)[:32]]
+    assert not list(private_folder("nodes").iterdir())  # the nodes are this machine
 
 
 def test_other_software_on_a_node_is_named_and_refused(run_folder, cluster, tmp_path, monkeypatch):
@@ -227,3 +225,60 @@ def is_job(process, folder):
     except OSError:  # it has ended
         return False
     return "submitit.core._submit" in words and str(folder) in words
+
+
+@pytest.fixture(scope="module")
+def pool_here(tmp_path_factory):
+    return weights_made_here(tmp_path_factory)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_pool_is_made_on_a_cluster(pool_here, cluster, shared, tmp_path_factory, monkeypatch):
+    """Where the folder is not shared, the original, its data and the networks travel."""
+    if not shared:
+        from ray import cloudpickle
+
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        monkeypatch.setattr(on_ray, "run_on_node", blind)
+    runs = audited_runs(tmp_path_factory)
+    asked = {**SIZE, "executor": "ray", "address": cluster.address}
+    pool = make_pool(runs / "ft", MakePoolConfig.parse(asked))
+    assert weights(pool.folder) == pool_here
+    assert {path.name for path in pool.folder.iterdir()} == {"trained", "unlearned", "ids"}
+    for network in pool.folder.glob("trained/*"):
+        assert Run.open(network).config["dataset"] == "digits"
+    assert not list(private_folder("nodes").iterdir())
+
+
+def test_jobs_make_a_pool_though_one_is_killed(pool_here, tmp_path_factory):
+    runs = audited_runs(tmp_path_factory)
+    killed = []
+
+    def kill():
+        deadline = time.monotonic() + SECONDS
+        while not killed and time.monotonic() < deadline:
+            folders = list(runs.glob("original-pool/*/jobs"))
+            processes = [path for path in Path("/proc").iterdir() if path.name.isdigit()]
+            for process in processes:
+                if folders and not killed and is_job(process, folders[0]):
+                    os.kill(int(process.name), signal.SIGKILL)
+                    killed.append(process.name)
+            time.sleep(0.05)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    words = ["audit", "pool", runs / "ft", "--executor", "slurm", "--address", "local", "--json"]
+    words += [word for name, value in SIZE.items() for word in (f"--{name}", value)]
+    audited = subprocess.run(
+        [sys.executable, "-m", "qunlearn.cli.main", *map(str, words)],
+        capture_output=True,
+        text=True,
+    )
+    killer.join()
+    assert audited.returncode == 0, audited.stderr
+    assert killed
+    assert "ended without a result (state finished); it is made again" in audited.stderr
+    assert json.loads(audited.stdout)["models"] == 6
+    (pool,) = runs.glob("original-pool/*")
+    assert weights(pool) == pool_here
+    assert not (pool / "jobs").exists()

@@ -32,7 +32,7 @@ from qunlearn.study import cells
 from qunlearn.study.compare import planned
 from qunlearn.study.config import CompareConfig, folder_name
 from qunlearn.study.tune import distance
-from qunlearn.study.workers import side_by_side
+from qunlearn.study.workers import Pool
 
 
 @pytest.fixture(scope="module")
@@ -274,16 +274,23 @@ def test_a_second_machine_joins(compared, run_folder, tmp_path):
     assert (copy / "table.json").read_bytes() == saved
 
 
+def finished(work, jobs):
+    with Pool(work, 2) as pool:
+        pool.submit(jobs)
+        while pool.pending:
+            yield from pool.finished()
+
+
 def test_a_worker_that_is_ended_from_outside_is_a_failure():
     with pytest.raises(Failure, match="fewer --workers"):
-        list(side_by_side(signal.raise_signal, [signal.SIGKILL, signal.SIGKILL], 2))
+        list(finished(signal.raise_signal, [signal.SIGKILL, signal.SIGKILL]))
 
 
 def test_only_its_own_processes_are_ended_with_it():
     foreign = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
     foreign.start()
     try:
-        works = side_by_side(time.sleep, [0, 60, 60], 2)
+        works = finished(time.sleep, [0, 60, 60])
         assert next(works) == (0, None)
         workers = [each for each in multiprocessing.active_children() if each.pid != foreign.pid]
         assert len(workers) == 2

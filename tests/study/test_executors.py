@@ -29,8 +29,8 @@ from qunlearn.study.executors import local, needs, node, ray_cluster, slurm
 from qunlearn.study.executors import ray as on_ray
 from qunlearn.study.executors.base import THIS_MACHINE, Finished, Lost, Started
 from qunlearn.study.executors.config import ExecutorConfig
-from qunlearn.study.executors.needs import needs_of, pack, recorded_data
-from qunlearn.study.executors.node import CellTask, make_in_place, node_versions, run_task
+from qunlearn.study.executors.needs import pack
+from qunlearn.study.executors.node import Task, make_in_place, node_versions, run_task
 from qunlearn.study.executors.open import opened_executor
 from qunlearn.study.progress import Counts
 
@@ -129,17 +129,16 @@ def test_a_cells_threads_on_a_cluster_are_its_processors(run_folder):
     assert config(run_folder, executor="ray", threads=2, cpus_per_cell=4).origin()["threads"] == 2
 
 
-def task_of(cell, **other):
-    config = cell.config
-    about = {"needs": needs_of(config), "data": recorded_data(config), "study": "test"}
-    return CellTask(cell, (), node_versions(), **{**about, **other})
+def task_of(job, **other):
+    about = {"needs": job.needs(), "data": job.place(), "study": "test"}
+    return Task(job, (), node_versions(), **{**about, **other})
 
 
-def away(cell, tmp_path):
+def away(job, tmp_path):
     """A task for a node on which nothing of the driver's is at its place."""
     nowhere = tmp_path / "nowhere"
-    moved = tuple(replace(need, path=nowhere / need.field) for need in needs_of(cell.config))
-    return task_of(cell, needs=moved, marker=nowhere)
+    moved = tuple(replace(need, path=nowhere / need.field) for need in job.needs())
+    return task_of(job, needs=moved, marker=nowhere)
 
 
 def test_a_cell_made_from_what_was_sent_is_the_cell_made_here(run_folder, cell_run, tmp_path):
@@ -155,8 +154,8 @@ def test_a_cell_made_from_what_was_sent_is_the_cell_made_here(run_folder, cell_r
     for missing in ("run", "data_path"):  # with the run, the node can tell whether it has the data
         (need,) = run_task(asked, fetch).missing
         assert need.field == missing
-        on_driver = {each.field: each for each in needs_of(here.config)}
-        parcels[need.folder] = pack(on_driver[missing], here.config)
+        on_driver = {each.field: each for each in here.needs()}
+        parcels[need.folder] = pack(on_driver[missing], here.place())
 
     result = run_task(asked, fetch)
     assert (result.kind, fetched) == ("done", ["run", "data_path"])
@@ -166,7 +165,7 @@ def test_a_cell_made_from_what_was_sent_is_the_cell_made_here(run_folder, cell_r
     assert made.info.model_sha256 == expected.info.model_sha256
     assert made.metrics == expected.metrics
     assert made.config == expected.config  # with the driver's paths, not the node's
-    assert run_task(replace(asked, cell=cell(run_folder, tmp_path / "b")), fetch).kind == "done"
+    assert run_task(replace(asked, job=cell(run_folder, tmp_path / "b")), fetch).kind == "done"
     assert fetched == ["run", "data_path"]  # once for each node
     node.delete_sent("test")
     assert run_task(asked, lambda need: None).kind == "missing"
@@ -174,8 +173,8 @@ def test_a_cell_made_from_what_was_sent_is_the_cell_made_here(run_folder, cell_r
 
 def test_a_node_that_was_sent_something_else_does_not_ask_again(run_folder, tmp_path):
     here = cell(run_folder, tmp_path)
-    run, data = needs_of(here.config)
-    parcels = {run.folder: pack(run, here.config), data.folder: {"data.npz": b"no archive"}}
+    run, data = here.needs()
+    parcels = {run.folder: pack(run, here.place()), data.folder: {"data.npz": b"no archive"}}
     task = replace(away(here, tmp_path), study="other")
     result = run_task(task, lambda need: parcels[need.folder])
     node.delete_sent("other")
@@ -185,11 +184,11 @@ def test_a_node_that_was_sent_something_else_does_not_ask_again(run_folder, tmp_
 
 def test_a_node_finds_its_own_copy_of_the_data(run_folder, tmp_path, monkeypatch):
     here = cell(run_folder, tmp_path)
-    data = needs_of(here.config)[-1]
+    data = here.needs()[-1]
     lost = replace(data, path=tmp_path / "nowhere")
     with pytest.raises(LookupError):
         needs.find(lost, run_folder, tmp_path)
-    unpack(tmp_path / "mounted", pack(data, here.config))
+    unpack(tmp_path / "mounted", pack(data, here.place()))
     monkeypatch.setenv(needs.NODE_DATA, str(tmp_path / "mounted" / "data.npz"))
     assert needs.find(lost, run_folder, tmp_path) == tmp_path / "mounted" / "data.npz"
     other = replace(lost, digest="0" * 64)  # another run's samples
@@ -203,7 +202,7 @@ def test_data_that_a_node_has_are_not_asked_for(run_folder, tmp_path):
     ids.write_text(next(iter(json.loads(Run.open(run_folder).split)["parts"]["train"])))
     asked = {"run": run_folder, "ids": ids, "method": "ft"}
     here = Cell("ft", 0, ForgetConfig.parse(asked), tmp_path / "cell", "")
-    run, listed, data = needs_of(here.config)
+    run, listed, data = here.needs()
     for gone in ((run, listed), (listed,), (run,)):
         elsewhere = tuple(
             replace(need, path=tmp_path / "nowhere") if need in gone else need
@@ -224,7 +223,7 @@ def test_a_node_that_sees_the_folder_makes_the_cell_there(run_folder, cell_run, 
 
 def test_other_software_is_refused_by_the_node_itself(run_folder, tmp_path):
     newer = {**node_versions(), "qunlearn": "99.0"}
-    result = run_task(CellTask(cell(run_folder, tmp_path), (), newer), lambda need: None)
+    result = run_task(Task(cell(run_folder, tmp_path), (), newer), lambda need: None)
     assert result.kind == "refused"
     assert "this machine has qunlearn 99.0" in result.message
     assert not (tmp_path / "cell").exists()
@@ -284,7 +283,7 @@ def test_a_cell_that_another_machine_makes_comes_last(tmp_path, monkeypatch):
             list(executor.events())
         assert made == ["b", "c"]
     (finished,) = [event for event in executor.events() if isinstance(event, Finished)]
-    assert finished.cell is cells[0]
+    assert finished.job is cells[0]
 
 
 def test_a_cell_that_has_just_been_finished_elsewhere_is_not_made_again(cell_run, run_folder):
@@ -386,7 +385,7 @@ def test_a_cell_of_an_earlier_job_is_waited_for_and_not_submitted(cell_run, run_
         for file in cell_run.iterdir():
             shutil.copy(file, here.path)
     (event,) = executor.events()
-    assert (event.cell, event.failure) == (here, None)
+    assert (event.job, event.failure) == (here, None)
     executor.close(interrupted=False)
 
 
@@ -428,10 +427,10 @@ def test_cells_that_slurm_refuses_for_a_limit_are_submitted_later(slurm_with_lim
     assert (tmp_path / "jobs").read_text().count("job") == 3
     (tmp_path / "jobs").write_text("")  # they have ended
     done = untyped(slurm.JobState("node-3", "done"))
-    for report in [executor._report(cell) for cell, _ in executor._jobs.values()]:
+    for report in [executor._report(job) for job, _ in executor._running.values()]:
         write_json(report, done)
     finished = [event for event in executor.events() if isinstance(event, Finished)]
-    assert [event.cell.path.name for event in finished] == ["a", "b", "c"]
+    assert [event.job.path.name for event in finished] == ["a", "b", "c"]
     assert (tmp_path / "jobs").read_text().count("job") == 2
 
 
@@ -463,7 +462,7 @@ class FakeRay:
         return lambda work: SimpleNamespace(remote=submits[work])
 
     def _submit(self, task, *others):
-        self.submitted.append(task.cell.path.name)
+        self.submitted.append(task.job.path.name)
         return len(self.submitted)
 
     def nodes(self):

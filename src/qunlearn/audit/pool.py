@@ -222,8 +222,13 @@ audits.register(NAME)(
         summary="See whether single samples give themselves away beside a pool of networks.",
         help="""Trains a pool of networks as the original was, each sample a third of the time in,
         out, and in and then unlearned by the run's method; what is there already is used again.
+        Each training and each unlearning is a cell, made here or by the --executor.
         Shows how well U-LiRA, RMIA, KLoM and the unlearning challenge's ε tell unlearned samples
         from samples never seen: all of them, and the tenth that is most exposed.""",
-        examples=("--models 16 --epochs 20 --width 0.125", "--models 64 --workers 8"),
+        examples=(
+            "--models 16 --epochs 20 --width 0.125",
+            "--models 64 --workers 8",
+            "--models 64 --executor ray --address auto",
+        ),
     )
 )

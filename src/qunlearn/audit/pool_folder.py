@@ -21,7 +21,8 @@ from qunlearn.audit.row import NotApplicable
 from qunlearn.data import Split
 from qunlearn.methods import find_method
 from qunlearn.metrics import margin
-from qunlearn.runs.data import split_of
+from qunlearn.runs.data import data_config, located
+from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.model_file import Header, spec_of
 from qunlearn.runs.outputs import outputs_of
 from qunlearn.runs.recipe import recipe_of
@@ -61,7 +62,6 @@ class PoolConfig(AuditConfig):
         description="The folder of pools; beside the run by default. Other requests and "
         "methods share the networks in it.",
     )
-    workers: int = Field(1, ge=1, description="How many networks to make at a time.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +72,13 @@ class Pool:
         origin: The original's run.
         plan: Which samples are in which network.
         folder: Where the networks are.
+        place: Where the original's data is now.
     """
 
     origin: Run
     plan: PoolPlan
     folder: Path
+    place: DataConfig
 
     def trained(self, number: int) -> Path:
         """The run of a network before unlearning."""
@@ -155,13 +157,17 @@ def training_of(origin: Run, factory: str | None) -> dict[str, object]:
     return {**recipe.training, "model": spec.name, "width": spec.width}
 
 
-@cache
 def pool_of(origin: Path, config: PoolConfig, request: tuple[str, ...] = ()) -> Pool:
     """The pool of an original; `request` names the samples of a coherent request, if any."""
+    return _pool_of(origin, config.model_copy(update={"threads": None}), request)
+
+
+@cache
+def _pool_of(origin: Path, config: PoolConfig, request: tuple[str, ...]) -> Pool:
     run = Run.open(origin)
     size = {name: value for name in ("epochs", "width") if (value := getattr(config, name))}
     training = training_of(run, config.model) | size
-    split = split_of(run, config.data)
+    place, split = located(run, data_config(run), config.data)
     if len(split.held_out) < 2:
         raise NotApplicable(
             f"The run {str(origin)!r} has no held-out samples, which the attacks compare with; "
@@ -177,4 +183,4 @@ def pool_of(origin: Path, config: PoolConfig, request: tuple[str, ...] = ()) -> 
         training=training | {"original": run.info.model_sha256},
     )
     home = config.pool or origin.with_name(f"{origin.name}-pool")
-    return Pool(run, plan, home / plan.digest[:12])
+    return Pool(run, plan, home / plan.digest[:12], place)

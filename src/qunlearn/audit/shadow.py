@@ -25,6 +25,7 @@ from qunlearn.audit.row import NotApplicable
 from qunlearn.data import Split
 from qunlearn.data.draw import spread
 from qunlearn.metrics import margin
+from qunlearn.runs.data import moved, place_of
 from qunlearn.runs.model_file import load
 from qunlearn.runs.origin import origin_of
 from qunlearn.store.run import Run
@@ -88,7 +89,10 @@ def shadow_of(run: Run, split: Split, settings: ShadowConfig) -> Pool:
         training=training_of(origin, settings.model) | {"original": origin.info.model_sha256},
     )
     home = settings.pool or run.path.with_name(f"{origin.path.name}-pool")
-    return Pool(origin, plan, home / plan.digest[:12])
+    place = place_of(origin)
+    if settings.data is not None:
+        place = moved(place, settings.data)
+    return Pool(origin, plan, home / plan.digest[:12], place)
 
 
 def shadow_seed(pool: Pool) -> int:

@@ -9,13 +9,16 @@ import typer
 
 from qunlearn.audit import AuditAllConfig, AuditRow, Finding, audit_all, audit_run, audits
 from qunlearn.audit.config import AuditConfig
-from qunlearn.audit.pool_folder import PoolConfig
 from qunlearn.audit.shadow import ShadowConfig
 from qunlearn.cli.help import Command, Group
 from qunlearn.cli.output import print_json, print_parts
 from qunlearn.cli.settings import Json, RunFolder, with_settings
+from qunlearn.study.config import MakePoolConfig
 
 app = typer.Typer(cls=Group, no_args_is_help=True)
+
+MAKING = {"pool": MakePoolConfig}
+"""Settings of audits that also say where what an audit needs is made."""
 
 
 @app.callback()
@@ -32,6 +35,7 @@ def command() -> None:
 def add(name: str) -> None:
     """Add the command of an audit."""
     audit = audits[name]
+    config: type[AuditConfig] = MAKING.get(name, audit.config)
 
     def called(settings: AuditConfig, run: RunFolder, json: Json = False) -> None:
         prepare(settings, run)
@@ -44,7 +48,7 @@ def add(name: str) -> None:
     examples = [f"  qunlearn audit {name} runs/forgotten {flags}" for flags in audit.examples]
     paragraph = inspect.cleandoc(audit.help) + " Kept in the run's audit.json, for its report."
     called.__doc__ = "\n\n".join([audit.summary, paragraph, "Examples:", *examples])
-    app.command(name, cls=Command)(with_settings(audit.config)(called))
+    app.command(name, cls=Command)(with_settings(config)(called))
 
 
 for each in audits:
@@ -57,7 +61,7 @@ def prepare(settings: AuditConfig, run: Path) -> None:
         from qunlearn.study.pool import make_shadow
 
         make_shadow(run, settings)
-    if isinstance(settings, PoolConfig):
+    if isinstance(settings, MakePoolConfig):
         from qunlearn.study.pool import make_pool
 
         make_pool(run, settings)

@@ -115,6 +115,7 @@ def _do(step: Step, plan: Plan, home: Path) -> None:
             lists = path / LISTS
             if kind_of(lists) == FOLDER:
                 delete_files(lists, [name for name in names(lists) if LIST.fullmatch(name)])
+            delete_private(path / study.JOBS)  # left by an audit that was interrupted
         case "rekey":
             _rekey(Run(path), ids)
         case "clean":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,11 +12,13 @@ from lightning_fabric import Fabric
 
 from qunlearn.methods.forget import run_method
 from qunlearn.metrics import Scores
+from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.evaluate import predictions, scores_of
 from qunlearn.runs.metrics import forgotten_metrics
 from qunlearn.runs.model_file import save
 from qunlearn.runs.outputs import measured_before
 from qunlearn.runs.plan import Plan, plan_forgetting
+from qunlearn.runs.provenance import TABLE
 from qunlearn.runs.recipe import builder
 from qunlearn.runs.request import ForgetConfig
 from qunlearn.runs.retire import retire_into
@@ -28,14 +32,28 @@ PLACES = ("run", "start_from", "provenance.data")
 """The settings that only say where something is; digests say that it is the same."""
 
 
-def forget_run(config: ForgetConfig, out: Path, *, resume: bool = False) -> Run:
+def forget_run(
+    config: ForgetConfig,
+    out: Path,
+    *,
+    resume: bool = False,
+    recorded: Mapping[str, Path] | None = None,
+    data: DataConfig | None = None,
+) -> Run:
     """Make a run's model forget the requested samples; save the new model in the folder `out`.
 
     Requested samples of the held-out and test parts are retired. If there are no others, the new
     run has the same weights. With `resume`, a run that was begun in `out` is resumed with the
     request on record there.
+
+    A node of a cluster may have files at other places than the machine that asks: `recorded` are
+    the paths, and `data` the place of the data, that the record names instead.
     """
-    return execute(plan_forgetting(config, out, resume=resume), out, resume=resume)
+    plan = plan_forgetting(config, out, resume=resume)
+    record = {**plan.record, **{name: str(path) for name, path in (recorded or {}).items()}}
+    if data is not None:
+        record[TABLE] = {**record[TABLE], "data": data.to_dict()}  # type: ignore[dict-item]
+    return execute(replace(plan, record=record), out, resume=resume)
 
 
 def execute(plan: Plan, out: Path, *, resume: bool = False) -> Run:

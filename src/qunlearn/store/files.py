@@ -96,8 +96,12 @@ def _temporary(folder: int, mode: int) -> tuple[str, int]:
 
 @contextmanager
 def marker_file(folder: Path) -> Iterator[Path]:
-    """A file of a random name within the block: who sees it, has this folder."""
+    """A file of a random name within the block: who sees it, has this folder.
+
+    Those of killed processes are deleted.
+    """
     with writing(folder), opened(folder, make=True) as place:
+        sweep(place)
         name, handle = _temporary(place, 0o600)
     try:
         yield folder / name

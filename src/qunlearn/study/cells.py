@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ import torch
 from qunlearn.errors import Failure, UserError
 from qunlearn.methods import find_method
 from qunlearn.methods.forget import settings_of
+from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.forget import forget_run
 from qunlearn.runs.metrics import metrics_of
 from qunlearn.runs.provenance import provenance_of, request_of
@@ -23,16 +25,21 @@ from qunlearn.store.place import check_reached
 from qunlearn.store.run import Run
 from qunlearn.store.start import AnotherRun
 from qunlearn.study.config import CELLS, TRIALS, CompareConfig, Settings, folder_name, variant
-from qunlearn.study.executors.base import THIS_MACHINE, Executor, Finished
+from qunlearn.study.executors.base import THIS_MACHINE, Executor, Finished, Job
+from qunlearn.study.executors.needs import Need, needs_of, recorded_data
 from qunlearn.study.progress import StudyProgress
 from qunlearn.study.table import CellResult
+
+NAMED = ("run", "start_from", "ids")
+"""The settings with which a cell's record names what it was made from."""
 
 
 @dataclass(frozen=True)
 class Cell:
     """A method with its settings and its seed, and the folder that its run is kept in.
 
-    `request` is the digest of the samples that are to be forgotten.
+    `request` is the digest of the samples that are to be forgotten. `original` is the run whose
+    data several cells share, if each of them is made from a run of its own.
     """
 
     method: str
@@ -40,6 +47,7 @@ class Cell:
     config: ForgetConfig
     path: Path
     request: str
+    original: Path | None = None
 
     @property
     def done(self) -> bool:
@@ -65,17 +73,32 @@ class Cell:
 
     def make(self) -> None:
         """Make it, or resume it where it was interrupted."""
+        self.make_at(self.path, {}, None)
+
+    def make_at(self, path: Path, paths: Mapping[str, Path], data: DataConfig | None) -> None:
+        """Make it in a folder, from what is at these places here; its record names its own."""
         if self.config.threads:
             torch.set_num_threads(self.config.threads)
-        if Run.is_complete(self.path):
-            if Run(self.path).has_predictions:  # another process has just finished it
+        if Run.is_complete(path):
+            if Run(path).has_predictions:  # another process has just finished it
                 return
-            Run.discard(self.path, finished=True)
+            Run.discard(path, finished=True)
+        config = self.config.model_copy(update=dict(paths))
+        named = {field: getattr(self.config, field) for field in paths if field in NAMED}
+        forget = partial(forget_run, config, path, recorded=named, data=data)
         try:
-            forget_run(self.config, self.path, resume=True)
+            forget(resume=True)
         except AnotherRun:  # left by a comparison with other settings
-            Run.discard(self.path)
-            forget_run(self.config, self.path)
+            Run.discard(path)
+            forget()
+
+    def needs(self) -> tuple[Need, ...]:
+        """What it reads."""
+        return needs_of(self.config, self.original)
+
+    def place(self) -> DataConfig:
+        """Where the data is on this machine."""
+        return recorded_data(self.config)
 
 
 @dataclass(frozen=True)
@@ -163,38 +186,38 @@ def stated(config: ForgetConfig) -> dict[str, object]:
     return depends_on | {name: value for name, value in unusual.items() if value}
 
 
-def run_cells(cells: Sequence[Cell], executor: Executor, title: str) -> list[Run | Failure]:
-    """Make those cells that are not there yet; all of them, in order.
+def run_jobs(jobs: Sequence[Job], executor: Executor, title: str) -> list[Run | Failure]:
+    """Make those jobs that are not done yet; the runs of all of them, in order.
 
-    A cell that was interrupted is resumed.
+    A job that was interrupted is resumed.
     """
-    for cell in cells:
-        cell.check()
-    missing = [cell for cell in cells if not cell.done]
-    outcomes = dict(make_cells(missing, executor, title, len(cells)))
-    return [outcomes.get(cell.path) or Run.open(cell.path) for cell in cells]
+    for job in jobs:
+        job.check()
+    missing = [job for job in jobs if not job.done]
+    outcomes = dict(make_jobs(missing, executor, title, len(jobs)))
+    return [outcomes.get(job.path) or Run.open(job.path) for job in jobs]
 
 
-def make_cells(
-    cells: Sequence[Cell], executor: Executor, title: str, total: int
+def make_jobs(
+    jobs: Sequence[Job], executor: Executor, title: str, total: int
 ) -> Iterator[tuple[Path, Failure | None]]:
-    """Hand cells to the executor; each one's folder and failure, as it finishes."""
-    with StudyProgress(title, total, total - len(cells), executor.out_of_process) as progress:
-        executor.submit(cells)
-        waiting = {cell.path for cell in cells}
+    """Hand jobs to the executor; each one's folder and failure, as it finishes."""
+    with StudyProgress(title, total, total - len(jobs), executor.out_of_process) as progress:
+        executor.submit(jobs)
+        waiting = {job.path for job in jobs}
         while waiting:
             for event in executor.events():
                 progress.add(event)
                 if isinstance(event, Finished):
-                    waiting.discard(event.cell.path)
-                    yield event.cell.path, failure_of(event)
+                    waiting.discard(event.job.path)
+                    yield event.job.path, failure_of(event)
             progress.refresh()
 
 
 def failure_of(event: Finished) -> Failure | None:
-    """Why a cell failed, with its seed and the node."""
+    """Why a job failed, with its seed and the node."""
     where = "" if event.where == THIS_MACHINE else f" on {event.where}"
-    return Failure(f"seed {event.cell.seed}{where}: {event.failure}") if event.failure else None
+    return Failure(f"seed {event.job.seed}{where}: {event.failure}") if event.failure else None
 
 
 def result_of(run: Run, seed: int) -> CellResult:

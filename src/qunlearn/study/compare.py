@@ -24,7 +24,7 @@ from qunlearn.runs.request import ForgetConfig
 from qunlearn.store.place import named
 from qunlearn.store.run import Run
 from qunlearn.store.study import StudyFolder
-from qunlearn.study.cells import Cell, Cells, result_of, run_cells, start_of
+from qunlearn.study.cells import Cell, Cells, result_of, run_jobs, start_of
 from qunlearn.study.config import CompareConfig, Settings, variant
 from qunlearn.study.executors.base import Executor
 from qunlearn.study.executors.open import opened_executor
@@ -72,7 +72,7 @@ def retrain_all(config: CompareConfig, home: Path, executor: Executor) -> None:
     _, by_method = planned(config)
     with named(home):
         references = retrain_cells(Cells(config, home, check(config, by_method)), by_method)
-        list(map(_retrain, run_cells(references, executor, "retraining")))
+        list(map(_retrain, run_jobs(references, executor, "retraining")))
 
 
 def retrain_cells(cells: Cells, by_method: Mapping[str, Settings]) -> list[Cell]:
@@ -93,7 +93,7 @@ def tabulated(
     executor: Executor,
 ) -> Table:
     """Make what is missing, and the table of it."""
-    retrains = list(map(_retrain, run_cells(references, executor, "retraining")))
+    retrains = list(map(_retrain, run_jobs(references, executor, "retraining")))
     trials = {name: source.trials[source.row(name)] for name in config.names} if source else {}
     failed: dict[str, str] = {}
     split = split_of(retrains[0], config.data_path)
@@ -111,7 +111,7 @@ def tabulated(
     asked = [
         cells.cell(name, by_method[name], seed) for name in names for seed in range(config.seeds)
     ]
-    outcomes = list(zip(asked, run_cells(asked, executor, "comparing"), strict=True))
+    outcomes = list(zip(asked, run_jobs(asked, executor, "comparing"), strict=True))
     for cell, run in outcomes:
         if isinstance(run, Failure):
             failed.setdefault(cell.method, str(run))

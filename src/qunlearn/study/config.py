@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from qunlearn.audit.pool_folder import PoolConfig
 from qunlearn.data.rules import parse_rule
 from qunlearn.errors import UserError
 from qunlearn.methods import all_methods, find_method
@@ -103,10 +103,8 @@ class CompareConfig(OriginConfig, RequestConfig, ExecutorConfig, ComputeConfig):
         shared = {*OriginConfig.model_fields, *RequestConfig.model_fields}
         shared |= set(ComputeConfig.model_fields)
         values = {name: getattr(self, name) for name in shared if name in self.model_fields_set}
-        if self.on_cluster and self.threads is None:
-            values["threads"] = self.threads_on_cluster
-        elif self.workers > 1 and self.threads is None:
-            values["threads"] = max(1, (os.cpu_count() or 1) // self.workers)
+        if (threads := self.threads_of_cell(self.threads)) is not None:
+            values["threads"] = threads
         return values
 
     @property
@@ -122,6 +120,10 @@ class CompareConfig(OriginConfig, RequestConfig, ExecutorConfig, ComputeConfig):
         words += ["ids", self.ids.stem] if self.ids else []
         words += ["where", *sorted(parse_rule(self.where).columns())] if self.where else []
         return run.with_name(re.sub(r"[^\w.+-]+", "-", "-".join(words)).strip("-"))
+
+
+class MakePoolConfig(PoolConfig, ExecutorConfig):
+    """Which pool, and where its networks are made."""
 
 
 def variant(name: str) -> tuple[str, dict[str, object]]:

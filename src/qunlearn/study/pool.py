@@ -7,166 +7,77 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Protocol
-
-import torch
-from pydantic import Field
+from typing import Any
 
 from qunlearn.audit.case import case_of
 from qunlearn.audit.config import AuditConfig
 from qunlearn.audit.pool import pool_for, settings_of_run
 from qunlearn.audit.pool_folder import ORIGINAL, Pool, PoolConfig, pool_of
 from qunlearn.audit.shadow import NUMBER, ShadowConfig, shadow_methods, shadow_of, shadow_seed
-from qunlearn.errors import Failure, UserError
-from qunlearn.quant import quantize
-from qunlearn.runs.config import ModelConfig
-from qunlearn.runs.data import moved, place_of
-from qunlearn.runs.data_config import DataConfig
-from qunlearn.runs.model_file import Header, spec_of
+from qunlearn.errors import Failure
 from qunlearn.runs.request import ForgetConfig
-from qunlearn.runs.train import header_of, launch_run, optimizer_of, train_into, with_key
 from qunlearn.store.files import make_folder, write_text
 from qunlearn.store.place import named
 from qunlearn.store.run import Run
-from qunlearn.store.start import AnotherRun
-from qunlearn.study.cells import Cell
-from qunlearn.study.config import Settings
-from qunlearn.study.workers import side_by_side
-from qunlearn.training.config import ComputeConfig, OptimizerConfig
-from qunlearn.training.devices import make_fabric
-from qunlearn.training.progress import Progress
-from qunlearn.training.train import check_fits
+from qunlearn.study.cells import Cell, run_jobs
+from qunlearn.study.config import MakePoolConfig, Settings
+from qunlearn.study.executors.base import Executor, Job
+from qunlearn.study.executors.config import ExecutorConfig
+from qunlearn.study.executors.open import opened_executor
+from qunlearn.study.pool_network import Training
 
 
-class PoolNetworkConfig(DataConfig, ModelConfig, OptimizerConfig, ComputeConfig):
-    """What makes a network of a pool: the original's recipe, on its own samples."""
-
-    panel: ClassVar[str] = "A network of a pool"
-
-    pool: str = Field(..., description="The digest of the pool's plan.")
-    number: int = Field(..., ge=0, description="Which network of the pool.")
-
-
-class Job(Protocol):
-    """Something that is made once, and resumed if it was interrupted."""
-
-    @property
-    def done(self) -> bool:
-        """Whether it is there."""
-
-    def make(self) -> None:
-        """Make it."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """A network of the pool before unlearning.
-
-    Attributes:
-        find: Finds the pool: a worker process loads the data itself.
-        config: Where the data is now, and how many threads.
-        number: Which network.
-        seed: The network's own seed.
-    """
-
-    find: Callable[[], Pool]
-    config: AuditConfig
-    number: int
-    seed: int
-
-    @property
-    def pool(self) -> Pool:
-        """Its pool."""
-        return self.find()
-
-    @property
-    def done(self) -> bool:
-        """Whether its run is there; raises if that belongs to another pool."""
-        path = self.pool.trained(self.number)
-        if not Run.is_complete(path):
-            return False
-        if Run.open(path).config.get("pool") != self.pool.plan.digest:
-            raise UserError(
-                f"The run {str(path)!r} belongs to another pool; name another folder with --pool."
-            )
-        return True
-
-    def make(self) -> None:
-        """Train it, or resume its training."""
-        pool, path = self.pool, self.pool.trained(self.number)
-        header = Header.read(pool.origin.model_path)
-        training = {k: v for k, v in pool.plan.training.items() if k != "original"}
-        identity = {"seed": self.seed, "pool": pool.plan.digest, "number": self.number}
-        threads = {} if self.config.threads is None else {"threads": self.config.threads}
-        place = place_of(pool.origin)
-        if self.config.data is not None:
-            place = moved(place, self.config.data)
-        config = PoolNetworkConfig.parse({**place.to_dict(), **training, **threads, **identity})
-        spec = replace(
-            spec_of(header, self.config.model, str(pool.origin.path)), width=float(config.width)
-        )
-        split = with_key(pool.plan.split_of(self.number), path)
-        model = quantize(spec.build(config.seed), header.quant)
-        check_fits(model, split.data, split.train, config, config.devices)
-        work = partial(
-            train_into,
-            model=model,
-            split=split,
-            header=header_of(spec, header.quant, split),
-            optimizer=optimizer_of(config),
-        )
-        train = partial(launch_run, make_fabric(config), path, config, split)
-        try:
-            train(True, work, ("dataset", "data_dir"))
-        except AnotherRun:  # left by other settings of the machine
-            Run.discard(path)
-            train(False, work, ("dataset", "data_dir"))
-
-
-def make_pool(run: Path, config: PoolConfig) -> Pool:
+def make_pool(run: Path, config: MakePoolConfig) -> Pool:
     """Make what is missing of the pool that judges a run, which has forgotten."""
     audited = Run.open(run)
-    pool, config, request = pool_for(audited, config)
+    pool, settled, request = pool_for(audited, config)
+    settled = settled.model_copy(update={"threads": config.threads_of_cell(config.threads)})
     method, settings = settings_of_run(audited)
-    train_pool(pool, config, request)
-    unlearn_pool(pool, config, method, settings, config.workers)
+    with named(pool.folder), opened_executor(config, pool.folder) as executor:
+        train_pool(pool, settled, executor, request)
+        unlearn_pool(pool, settled, executor, method, settings)
     return pool
 
 
 def make_shadow(run: Path, config: ShadowConfig) -> Pool:
-    """Make what is missing of the shadow pair that `audit differ` learns from."""
+    """Make what is missing of the shadow pair that `audit differ` learns from, on this machine."""
     audited, case = Run.open(run), case_of(run, config)  # which checks what is asked beforehand
     pool = shadow_of(audited, case.split, config)
-    with named(pool.folder):
-        job = Training(lambda: pool, config, NUMBER, shadow_seed(pool))
-        _make([job], 1, "training a shadow network")
-    for method, settings in shadow_methods(audited, config).items():
-        unlearn_pool(pool, config, method, settings)
+    with named(pool.folder), opened_executor(ExecutorConfig(), pool.folder) as executor:
+        job = _training(pool, config, lambda origin, config: pool, NUMBER, shadow_seed(pool))
+        _make([job], executor, "training a shadow network")
+        for method, settings in shadow_methods(audited, config).items():
+            unlearn_pool(pool, config, executor, method, settings)
     return pool
 
 
-def train_pool(pool: Pool, config: PoolConfig, request: tuple[str, ...] = ()) -> None:
+def train_pool(
+    pool: Pool, config: PoolConfig, executor: Executor, request: tuple[str, ...] = ()
+) -> None:
     """Train the networks of a pool that are missing."""
-    find = partial(pool_of, pool.origin.path, config, request)
-    jobs = [Training(find, config, number, number) for number in range(pool.plan.models)]
-    with named(pool.folder):
-        _make(jobs, config.workers, "training the pool")
+    find = partial(pool_of, request=request)
+    jobs = [_training(pool, config, find, number, number) for number in range(pool.plan.models)]
+    _make(jobs, executor, "training the pool")
 
 
 def unlearn_pool(
-    pool: Pool, config: AuditConfig, method: str, settings: Settings, workers: int = 1
+    pool: Pool, config: AuditConfig, executor: Executor, method: str, settings: Settings
 ) -> None:
     """Make the trained networks of a pool unlearn by a method, those that have not yet."""
     if method == ORIGINAL:
         return
-    with named(pool.folder):
-        cells = [_cell(pool, config, method, settings, n) for n in range(pool.plan.models)]
-        for cell in cells:
-            cell.check()
-        _make(cells, workers, f"unlearning by {method}")
+    cells = [_cell(pool, config, method, settings, n) for n in range(pool.plan.models)]
+    _make(cells, executor, f"unlearning by {method}")
+
+
+def _training(
+    pool: Pool, config: AuditConfig, find: Callable[[Path, Any], Pool], number: int, seed: int
+) -> Training:
+    """The training of a network of the pool."""
+    path, digest = pool.trained(number), pool.plan.digest
+    return Training(find, pool.origin.path, config, digest, number, seed, path)
 
 
 def _cell(
@@ -191,22 +102,14 @@ def _cell(
             values[name] = getattr(config, name)
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
     out = pool.unlearned(method, settings, number)
-    return Cell(method, number, ForgetConfig.parse(values), out, digest)
+    return Cell(method, number, ForgetConfig.parse(values), out, digest, pool.origin.path)
 
 
-def _make(jobs: Sequence[Job], workers: int, title: str) -> None:
-    """Make what is missing, so many at a time; the one place that says how."""
-    missing = [job for job in jobs if not job.done]
-    with Progress(title, len(jobs), len(missing) > 0) as progress:
-        progress.advance(len(jobs) - len(missing))
-        for _, outcome in side_by_side(_made, missing, workers):
-            if isinstance(outcome, Failure):
-                raise Failure(f"{outcome} What the pool has so far is kept; try again.")
-            progress.advance()
-
-
-def _made(job: Job) -> None:
-    config = getattr(job, "config", None)
-    if (threads := getattr(config, "threads", None)) is not None:
-        torch.set_num_threads(threads)
-    job.make()
+def _make(jobs: Sequence[Job], executor: Executor, title: str) -> None:
+    """Make what is missing."""
+    failures = [each for each in run_jobs(jobs, executor, title) if isinstance(each, Failure)]
+    if failures:
+        raise Failure(
+            f"{len(failures)} of {len(jobs)} networks were not made; {failures[0]} What the pool "
+            "has so far is kept; try again."
+        )

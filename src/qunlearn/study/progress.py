@@ -137,7 +137,7 @@ class StudyProgress:
         """Show an event."""
         self.counts.add(event)
         if self._bar is not None and isinstance(event, Finished):
-            self._bar.show({f"{event.cell.method} seed": event.cell.seed})
+            self._bar.show({f"{event.job.method} seed": event.job.seed})
             self._bar.advance()
         if isinstance(event, Lost) and self._lines:
             print_line(f"{cell_name(event)} on {event.where}: {event.why}; it is made again")
@@ -153,5 +153,4 @@ class StudyProgress:
 
 def cell_name(event: Event) -> str:
     """What a cell is called in the display."""
-    cell = event.cell
-    return f"{cell.method} {cell.path.name}"
+    return f"{event.job.method} {event.job.path.name}"

@@ -166,7 +166,7 @@ def run_searches(
     """Each method's best settings; the searches run side by side, each trial by trial."""
     total = sum(search.count for search in searches)
     begun = {search.name: search.next() for search in searches}
-    asking = {cell.path: search for search in searches if (cell := begun[search.name])}
+    asking = {cell.path: (search, cell) for search in searches if (cell := begun[search.name])}
     done = sum(len(search.runs) for search in searches)
     with StudyProgress("tuning", total, done, executor.out_of_process) as progress:
         executor.submit([cell for cell in begun.values() if cell])
@@ -175,10 +175,10 @@ def run_searches(
                 progress.add(event)
                 if not isinstance(event, Finished):
                     continue
-                search = asking.pop(event.cell.path)
-                search.tell(event.cell, failure_of(event))
+                search, cell = asking.pop(event.job.path)
+                search.tell(cell, failure_of(event))
                 if following := search.next():
-                    asking[following.path] = search
+                    asking[following.path] = search, following
                     executor.submit([following])
             progress.refresh()
     return {search.name: _result(search) for search in searches}

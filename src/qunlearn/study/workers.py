@@ -26,20 +26,6 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 
-def side_by_side(
-    work: Callable[[J], R], jobs: Sequence[J], workers: int
-) -> Iterator[tuple[J, R | Failure]]:
-    """What comes of each job, as it gets done; one that fails does not end the others."""
-    if workers == 1:
-        for job in jobs:
-            yield job, tried(work, job)
-        return
-    with Pool(work, workers) as pool:
-        pool.submit(jobs)
-        while pool.pending:
-            yield from pool.finished()
-
-
 class Pool(Generic[J, R]):
     """Processes that take jobs as they come; leaving its block ends them.
 

@@ -1,8 +1,8 @@
-"""What an executor is: cells go in, events come out, and the cell's folder is the result."""
+"""What an executor is: jobs go in, events come out, and the job's folder is the result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -11,41 +11,88 @@ from qunlearn.errors import Failure
 from qunlearn.study.executors.config import ExecutorConfig
 
 if TYPE_CHECKING:
-    from qunlearn.study.cells import Cell
+    from qunlearn.runs.data_config import DataConfig
+    from qunlearn.study.executors.needs import Need
+    from qunlearn.training.config import Config
 
 MAX_ATTEMPTS = 4
-"""Attempts at a cell whose worker or node dies, before it counts as failed."""
+"""Attempts at a job whose worker or node dies, before it counts as failed."""
 
 POLL = 1.0
 """Seconds after which `events` returns even if nothing happened."""
 
 
 THIS_MACHINE = "this machine"
-"""The place of cells that are made without a cluster."""
+"""The place of jobs that are made without a cluster."""
+
+
+class Job(Protocol):
+    """A run that is made once in its folder, here or on a node: a cell, a network of a pool."""
+
+    @property
+    def method(self) -> str:
+        """What is done, for the display."""
+
+    @property
+    def seed(self) -> int:
+        """Its seed, for the display."""
+
+    @property
+    def config(self) -> Config:
+        """What it is made with."""
+
+    @property
+    def path(self) -> Path:
+        """The folder that its run is kept in."""
+
+    @property
+    def done(self) -> bool:
+        """Whether its run is there."""
+
+    def check(self) -> None:
+        """Raise if a link leads to its folder, or a finished run there is another."""
+
+    def make(self) -> None:
+        """Make it in its folder, or resume it where it was interrupted."""
+
+    def make_at(self, path: Path, paths: Mapping[str, Path], data: DataConfig | None) -> None:
+        """Make it in another folder, or from files at other places; its record names its own.
+
+        Args:
+            path: The folder.
+            paths: Where what it needs is on this node, by `Need.field`.
+            data: Where the data is, as its record says it; None if where it is found here.
+        """
+
+    def needs(self) -> tuple[Need, ...]:
+        """What it reads: a run first, that run's data last."""
+
+    def place(self) -> DataConfig:
+        """Where the data is on this machine, as its record says it."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """A cell is being made."""
+    """A job is being made."""
 
-    cell: Cell
+    job: Job
     where: str
 
 
 @dataclass(frozen=True)
 class Lost:
-    """The worker or the node of a cell died; it is resumed, or made again."""
+    """The worker or the node of a job died; it is resumed, or made again."""
 
-    cell: Cell
+    job: Job
     where: str
     why: str
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A cell is complete in its folder, or has failed."""
+    """A job is complete in its folder, or has failed."""
 
-    cell: Cell
+    job: Job
     where: str
     failure: Failure | None = None
 
@@ -54,13 +101,13 @@ Event = Started | Lost | Finished
 
 
 class Executor(Protocol):
-    """Makes cells somewhere. A `Finished` without a failure means: the folder is complete."""
+    """Makes jobs somewhere. A `Finished` without a failure means: the folder is complete."""
 
     out_of_process: bool
-    """Whether other processes than this one make the cells."""
+    """Whether other processes than this one make the jobs."""
 
-    def submit(self, cells: Sequence[Cell]) -> None:
-        """Hand over cells that are to be made."""
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Hand over jobs that are to be made."""
 
     def events(self) -> Iterator[Event]:
         """What happened since the last call; waits up to `POLL` seconds for something."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import ClassVar
 
 from pydantic import Field
@@ -43,7 +44,16 @@ class ExecutorConfig(Config):
         """Whether cells are made on other machines than this one."""
         return self.executor != "local"
 
-    @property
-    def threads_on_cluster(self) -> int:
-        """Threads of a cell on a cluster, unless they are set."""
-        return max(1, int(self.cpus_per_cell))
+    def threads_of_cell(self, threads: int | None) -> int | None:
+        """Threads of a cell, unless they are set; None for all cores.
+
+        >>> ExecutorConfig(executor="ray", cpus_per_cell=4).threads_of_cell(None)
+        4
+        >>> ExecutorConfig(executor="ray", cpus_per_cell=4).threads_of_cell(2)
+        2
+        """
+        if threads is not None:
+            return threads
+        if self.on_cluster:
+            return max(1, int(self.cpus_per_cell))
+        return max(1, (os.cpu_count() or 1) // self.workers) if self.workers > 1 else None

@@ -1,4 +1,4 @@
-"""What a cell reads: found on a node by its digest, or sent there once."""
+"""What a job reads: found on a node by its digest, or sent there once."""
 
 from __future__ import annotations
 
@@ -28,64 +28,76 @@ DATA_FILE = "data.npz"
 
 @dataclass(frozen=True)
 class Need:
-    """Something that a cell reads.
+    """Something that a job reads.
 
     Attributes:
         kind: A run folder, a file, or the data set of the run.
         field: The setting that names it.
         path: Where it is on the driver; for data None, if the run's record says so.
         digest: Of the weights; of the file; of the manifest, which has every sample's hash.
+        kept_as: The digest that names the folder on a node, if several jobs read the same and say
+            so by different ones.
     """
 
     kind: Literal["run", "file", "data"]
     field: str
     path: Path | None
     digest: str
+    kept_as: str = ""
 
     @property
     def folder(self) -> str:
         """The name of the folder that a node keeps it in."""
-        return f"{self.field}-{self.digest[:32]}"
+        return f"{self.field}-{(self.kept_as or self.digest)[:32]}"
 
 
-def needs_of(config: ForgetConfig) -> tuple[Need, ...]:
-    """What a cell with these settings reads from the driver's disk."""
+def run_need(field: str, path: Path) -> Need:
+    """A run, by its weights."""
+    return Need("run", field, path, Run.open(path).info.model_sha256)
+
+
+def data_need(run: Path, path: Path | None, original: Path | None = None) -> Need:
+    """The data of a run, which runs of the same `original` share."""
+    kept_as = "" if original is None else _manifest(original)
+    return Need("data", "data_path", path, _manifest(run), kept_as)
+
+
+def needs_of(config: ForgetConfig, original: Path | None = None) -> tuple[Need, ...]:
+    """What a request with these settings reads from the driver's disk."""
     origin = Run.open(config.run)
-    needs = [Need("run", "run", config.run, _weights(config.run))]
+    needs = [run_need("run", config.run)]
     if config.start_from is not None:
-        start = config.start_from
-        needs.append(Need("run", "start_from", start, _weights(start)))
+        needs.append(run_need("start_from", config.start_from))
     if config.ids is not None:
         needs.append(Need("file", "ids", config.ids, sha256(config.ids)))
     metadata = data_config(origin, **config.changed).metadata
     if config.where is not None and metadata is not None:
         needs.append(Need("file", "metadata", metadata, sha256(metadata)))
-    manifest = hashlib.sha256(origin.split.encode()).hexdigest()
-    return (*needs, Need("data", "data_path", config.data_path, manifest))
+    return (*needs, data_need(config.run, config.data_path, original))
 
 
-def _weights(run: Path) -> str:
-    return Run.open(run).info.model_sha256
+def _manifest(run: Path) -> str:
+    return hashlib.sha256(Run.open(run).split.encode()).hexdigest()
 
 
 def recorded_data(config: ForgetConfig) -> DataConfig:
-    """Where the data is, as a cell that is made on this machine would record it."""
+    """Where the data is, as a run that is made on this machine would record it."""
     origin = Run.open(config.run)
     return located(origin, data_config(origin, **config.changed), config.data_path)[0]
 
 
-def pack(need: Need, config: ForgetConfig) -> Files:
-    """The content of what a node lacks, of bounded size."""
+def pack(need: Need, place: DataConfig) -> Files:
+    """The content of what a node lacks, of bounded size; data is at its `place`."""
     if need.kind == "run":
         assert need.path is not None
         return pack_run(need.path)
     if need.kind == "file":
         assert need.path is not None
         return {need.path.name: pack_file(need.path)}
-    data = load_data(recorded_data(config).model_copy(update={"metadata": None}))
+    data = load_data(place.model_copy(update={"metadata": None}))
     if data.images.nbytes > MOST_BYTES:
         raise UserError(
-            f"The data of {str(config.run)!r} has {data.images.nbytes:,} bytes, more than the "
+            f"The data set {place.dataset!r} has {data.images.nbytes:,} bytes, more than the "
             f"{MOST_BYTES:,} that are sent to a node; mount it there, and say where with --data or "
             f"the node's variable {NODE_DATA}."
         )

@@ -1,4 +1,4 @@
-"""What a machine of a cluster does with a cell: check itself, find what it needs, make the cell."""
+"""What a machine of a cluster does with a job: check itself, find what it needs, make the job."""
 
 from __future__ import annotations
 
@@ -9,53 +9,47 @@ import platform
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
 from qunlearn.errors import Failure, UserError
 from qunlearn.runs.data_config import DataConfig
-from qunlearn.runs.forget import execute
-from qunlearn.runs.plan import plan_forgetting
-from qunlearn.runs.provenance import TABLE
 from qunlearn.store.info import made_beside
 from qunlearn.store.lock import Locked
 from qunlearn.store.parcel import Files, delete_private, pack_run, unpack
 from qunlearn.store.place import set_named
 from qunlearn.store.private import private_folder
 from qunlearn.store.run import Run
-from qunlearn.store.start import AnotherRun
+from qunlearn.study.executors.base import Job
 from qunlearn.study.executors.needs import Need, find
 
-if TYPE_CHECKING:
-    from qunlearn.study.cells import Cell
-
 LOCK_TIMEOUT = 600.0
-"""Seconds that a node waits for the lock of a cell, such as that of a worker that is dying."""
+"""Seconds that a node waits for the lock of a folder, such as that of a worker that is dying."""
 
 
 @dataclass(frozen=True)
-class CellTask:
-    """A cell that a node is to make, with what it has to know about the driver.
+class Task:
+    """A job that a node is to make, with what it has to know about the driver.
 
     Attributes:
-        cell: The cell.
+        job: The job.
         folders: The folders that the user named; nothing below them is written through a link.
         versions: The software of the driver, which the node's must equal.
-        cells_at_a_time: How many cells the node makes at a time.
+        jobs_at_a_time: How many jobs the node makes at a time.
         marker: A file in the study's folder; a node that sees it shares the folder. None: all do.
-        needs: What the cell reads.
-        data: Where the data is on the driver, as the cell's record says it.
+        needs: What the job reads.
+        data: Where the data is on the driver, as the job's record says it.
         study: The name of the folder for what is sent to a node.
         working_folder: The driver's working folder, from which relative paths start.
     """
 
-    cell: Cell
+    job: Job
     folders: tuple[Path, ...]
     versions: Mapping[str, str]
-    cells_at_a_time: int = 1
+    jobs_at_a_time: int = 1
     marker: Path | None = None
     needs: tuple[Need, ...] = ()
     data: DataConfig | None = None
@@ -111,7 +105,7 @@ def host_name() -> str:
     return socket.gethostname()
 
 
-def run_task(task: CellTask, fetch: Callable[[Need], Files | None]) -> TaskResult:
+def run_task(task: Task, fetch: Callable[[Need], Files | None]) -> TaskResult:
     """Carry out a task on this machine; `fetch` gets what was sent, None if it was not.
 
     A mistake in the request and a failure are answers; a bug is raised.
@@ -122,11 +116,11 @@ def run_task(task: CellTask, fetch: Callable[[Need], Files | None]) -> TaskResul
     if task.working_folder.is_dir():
         os.chdir(task.working_folder)
     set_named(task.folders)
-    made_beside(task.cells_at_a_time)
+    made_beside(task.jobs_at_a_time)
     shared = task.marker is None or task.marker.is_file()
     try:
         if task.marker is None:  # SLURM: what the driver sees, a job sees
-            make_in_place(task.cell, math.inf)  # a job of a killed driver may be making it
+            make_in_place(task.job, math.inf)  # a job of a killed driver may be making it
             return TaskResult("done", where)
         store = _store(task.study)
         paths, missing = _locate_all(task, store, fetch)
@@ -134,10 +128,11 @@ def run_task(task: CellTask, fetch: Callable[[Need], Files | None]) -> TaskResul
             return TaskResult("missing", where, missing=missing)
         same_paths = all(paths[need.field] == need.path for need in task.needs)
         if shared and same_paths:
-            make_in_place(task.cell)
+            make_in_place(task.job)
             return TaskResult("done", where)
-        path = task.cell.path if shared else store / "cells" / _key(task)
-        _make_with(task, paths, path)
+        path = task.job.path if shared else store / "cells" / _key(task)
+        found = {name: place for name, place in paths.items() if place is not None}
+        _wait_for_lock(lambda: task.job.make_at(path, found, task.data))
         if shared:
             return TaskResult("done", where)
         files = pack_run(path)
@@ -164,14 +159,15 @@ def delete_sent(study: str) -> None:
 
 
 def _locate_all(
-    task: CellTask, store: Path, fetch: Callable[[Need], Files | None]
+    task: Task, store: Path, fetch: Callable[[Need], Files | None]
 ) -> tuple[dict[str, Path | None], tuple[Need, ...]]:
     """Where each thing is on this node, by setting, and what has to be sent."""
     paths: dict[str, Path | None] = {}
     missing: list[Need] = []
     for need in task.needs:
         try:
-            run = paths.get("run") or task.cell.config.run
+            run = paths.get("run") or task.needs[0].path
+            assert run is not None  # a job reads a run first
             paths[need.field] = _locate(need, run, store, fetch)
         except LookupError:
             missing.append(need)
@@ -200,43 +196,13 @@ def _locate(
         ) from None
 
 
-def make_in_place(cell: Cell, timeout: float = LOCK_TIMEOUT) -> None:
-    """Make a cell in its own folder, once no other process writes there."""
-    _wait_for_lock(lambda: None if cell.done else cell.make(), timeout)
-
-
-def _make_with(task: CellTask, paths: Mapping[str, Path | None], path: Path) -> None:
-    """Make a cell from what is on this node; its record names what is on the driver."""
-    config = task.cell.config
-    on_node = {name: path for name, path in paths.items() if path is not None}
-    local = config.model_copy(update=on_node)
-    recorded = {n: str(getattr(config, n)) for n in on_node if n in ("run", "start_from")}
-    recorded |= {"ids": str(config.ids)} if config.ids is not None else {}
-
-    def make() -> None:
-        if Run.is_complete(path):
-            if Run(path).has_predictions:
-                return
-            Run.discard(path, finished=True)
-        if config.threads:
-            torch.set_num_threads(config.threads)
-        plan = plan_forgetting(local, path, resume=True)
-        provenance = dict(plan.record[TABLE])  # type: ignore[call-overload]
-        if task.data is not None:
-            provenance["data"] = task.data.to_dict()
-        record = {**plan.record, **recorded, TABLE: provenance}
-        plan = replace(plan, record=record)
-        try:
-            execute(plan, path, resume=True)
-        except AnotherRun:  # left by a comparison with other settings
-            Run.discard(path)
-            execute(plan, path)
-
-    _wait_for_lock(make)
+def make_in_place(job: Job, timeout: float = LOCK_TIMEOUT) -> None:
+    """Make a job in its own folder, once no other process writes there."""
+    _wait_for_lock(lambda: None if job.done else job.make(), timeout)
 
 
 def _wait_for_lock(make: Callable[[], None], timeout: float = LOCK_TIMEOUT) -> None:
-    """Make a cell; while another process writes to its folder, wait for it."""
+    """Make a job; while another process writes to its folder, wait for it."""
     until = time.monotonic() + timeout
     while True:
         try:
@@ -247,8 +213,8 @@ def _wait_for_lock(make: Callable[[], None], timeout: float = LOCK_TIMEOUT) -> N
             time.sleep(0.5)
 
 
-def _key(task: CellTask) -> str:
-    """The name of a cell's folder on this node; another one for other settings or another run."""
-    config = task.cell.config.model_dump_json()
-    text = "\n".join([str(task.cell.path), config, *(need.digest for need in task.needs)])
+def _key(task: Task) -> str:
+    """The name of a job's folder on this node; another one for other settings or another run."""
+    config = task.job.config.model_dump_json()
+    text = "\n".join([str(task.job.path), config, *(need.digest for need in task.needs)])
     return hashlib.sha256(text.encode()).hexdigest()[:32]

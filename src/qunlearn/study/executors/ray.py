@@ -1,7 +1,8 @@
-"""Cells made on a Ray cluster, as tasks; a cell whose worker or node dies is submitted again."""
+"""Jobs made on a Ray cluster, as tasks; a job whose worker or node dies is submitted again."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -19,14 +20,15 @@ from qunlearn.study.executors.base import (
     Event,
     Executor,
     Finished,
+    Job,
     Lost,
     Started,
 )
 from qunlearn.study.executors.config import ExecutorConfig
 from qunlearn.study.executors.local import take_free
-from qunlearn.study.executors.needs import Need, needs_of, pack, recorded_data
+from qunlearn.study.executors.needs import Need, pack
 from qunlearn.study.executors.node import (
-    CellTask,
+    Task,
     TaskResult,
     delete_sent,
     host_name,
@@ -43,17 +45,15 @@ from qunlearn.study.executors.ray_cluster import (
 
 if TYPE_CHECKING:
     from qunlearn.runs.data_config import DataConfig
-    from qunlearn.runs.request import ForgetConfig
-    from qunlearn.study.cells import Cell
 
 WINDOW = 2
-"""Cells that are submitted for each one that the cluster can make at a time."""
+"""Jobs that are submitted for each one that the cluster can make at a time."""
 
 RECOUNT = 10.0
 """Seconds after which the nodes of the cluster are counted again."""
 
 SLOTLESS = 600.0
-"""Seconds without a node that has room for a cell, after which the study ends."""
+"""Seconds without a node that has room for a job, after which the study ends."""
 
 
 def on_ray(config: ExecutorConfig, home: Path) -> Executor:
@@ -68,13 +68,13 @@ def on_ray(config: ExecutorConfig, home: Path) -> Executor:
 
 
 class StartLog:
-    """Which cells nodes have begun, for the driver's display; an actor in the cluster."""
+    """Which jobs nodes have begun, for the driver's display; an actor in the cluster."""
 
     def __init__(self) -> None:
         self._begun: list[tuple[Path, str]] = []
 
     def began(self, path: Path, where: str) -> None:
-        """A cell was begun."""
+        """A job was begun."""
         self._begun.append((path, where))
 
     def take(self) -> list[tuple[Path, str]]:
@@ -83,11 +83,11 @@ class StartLog:
         return begun
 
 
-def run_on_node(task: CellTask, sent: dict[str, list[Any]], start_log: Any) -> TaskResult:
+def run_on_node(task: Task, sent: dict[str, list[Any]], start_log: Any) -> TaskResult:
     """The task that a node runs; each reference is in a list, so that it is fetched if needed."""
     import ray
 
-    start_log.began.remote(task.cell.path, host_name())
+    start_log.began.remote(task.job.path, host_name())
 
     def fetch(need: Need) -> Files | None:
         refs = sent.get(need.folder)
@@ -99,13 +99,13 @@ def run_on_node(task: CellTask, sent: dict[str, list[Any]], start_log: Any) -> T
 
 @dataclass
 class RayExecutor:
-    """Submits cells as tasks and waits for them.
+    """Submits jobs as tasks and waits for them.
 
     Attributes:
         ray: The module.
-        config: What a cell gets.
+        config: What a job gets.
         home: The folder of the study.
-        slots: How many cells each node can make at a time.
+        slots: How many jobs each node can make at a time.
     """
 
     ray: Any
@@ -114,12 +114,12 @@ class RayExecutor:
     slots: dict[str, int]
     out_of_process = True
 
-    _waiting: list[Cell] = field(default_factory=list)
-    _running: dict[Any, Cell] = field(default_factory=dict)
+    _waiting: list[Job] = field(default_factory=list)
+    _running: dict[Any, Job] = field(default_factory=dict)
     _attempts: dict[Path, int] = field(default_factory=dict)
     _where: dict[Path, str] = field(default_factory=dict)
     _sent: dict[str, list[Any]] = field(default_factory=dict)
-    _needs: dict[str, tuple[tuple[Need, ...], DataConfig]] = field(default_factory=dict)
+    _places: dict[tuple[str, Path | None], DataConfig] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
     _marker: Path | None = None
     _polled: float = 0.0
@@ -132,37 +132,42 @@ class RayExecutor:
         self._remote = self.ray.remote(max_retries=0, **options)(run_on_node)
         self._start_log = self.ray.remote(num_cpus=0, max_restarts=-1)(StartLog).remote()
 
-    def submit(self, cells: Sequence[Cell]) -> None:
-        """Hand over cells; a few more than there is room for are with Ray at a time."""
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Hand over jobs; a few more than there is room for are with Ray at a time."""
         if self._marker is None:
             self._marker = self._stack.enter_context(marker_file(self.home)).absolute()
-        self._waiting += cells
+        self._waiting += jobs
         self._fill()
 
     def _fill(self) -> None:
         room = WINDOW * sum(self.slots.values()) - len(self._running)
-        for cell in take_free(self._waiting, max(0, room)):
-            needs, data = self._needs_of(cell.config)
-            task = CellTask(
-                cell,
+        for job in take_free(self._waiting, max(0, room)):
+            needs = job.needs()
+            task = Task(
+                job,
                 named_folders(),
                 node_versions(),
-                cells_at_a_time=max(self.slots.values(), default=1),
+                jobs_at_a_time=max(self.slots.values(), default=1),
                 marker=self._marker,
                 needs=needs,
-                data=data,
-                study=needs[0].digest[:32],
+                data=self._place_of(job, needs),
+                study=self._study,
                 working_folder=Path.cwd(),
             )
             sent = {n.folder: self._sent[n.folder] for n in needs if n.folder in self._sent}
-            self._running[self._remote.remote(task, sent, self._start_log)] = cell
+            self._running[self._remote.remote(task, sent, self._start_log)] = job
 
-    def _needs_of(self, config: ForgetConfig) -> tuple[tuple[Need, ...], DataConfig]:
-        """What a cell reads; looked up once for all cells that read the same."""
-        key = f"{config.run}\n{config.start_from}\n{config.ids}\n{config.where}"
-        if key not in self._needs:
-            self._needs[key] = needs_of(config), recorded_data(config)
-        return self._needs[key]
+    @property
+    def _study(self) -> str:
+        """The name of the folder on each node for what is sent there."""
+        return hashlib.sha256(str(self.home.absolute()).encode()).hexdigest()[:32]
+
+    def _place_of(self, job: Job, needs: Sequence[Need]) -> DataConfig:
+        """Where a job's data is; looked up once for all jobs that read the same."""
+        key = needs[-1].folder, needs[-1].path
+        if key not in self._places:
+            self._places[key] = job.place()
+        return self._places[key]
 
     def events(self) -> Iterator[Event]:
         """What the cluster has done."""
@@ -207,50 +212,51 @@ class RayExecutor:
             begun = self.ray.get(self._start_log.take.remote(), timeout=POLL)
         except self.ray.exceptions.RayError:  # its node died or is busy; the display alone needs it
             return
-        cells = {cell.path: cell for cell in self._running.values()}
+        jobs = {job.path: job for job in self._running.values()}
         for path, where in begun:
-            if path in cells:
+            if path in jobs:
                 self._where[path] = where
-                yield Started(cells[path], where)
+                yield Started(jobs[path], where)
 
-    def _events_of(self, ref: Any, cell: Cell) -> Iterator[Event]:
+    def _events_of(self, ref: Any, job: Job) -> Iterator[Event]:
         errors = self.ray.exceptions
         try:
             result: TaskResult = self.ray.get(ref)
         except errors.RayTaskError:
             raise  # a bug of ours, with its trace
         except errors.RayError as error:  # the worker or the node died, or lacked memory
-            yield from self._retry(cell, _cause_of_death(error))
+            yield from self._retry(job, _cause_of_death(error))
             return
         if result.kind == "missing":
-            self._put(result, cell.config)
-            self._waiting.insert(0, cell)
+            self._put(result, job)
+            self._waiting.insert(0, job)
         elif result.kind == "refused":
             raise Failure(f"{result.message} What is finished is kept.")
         elif result.kind == "failed":
-            yield Finished(cell, result.where, Failure(result.message))
+            yield Finished(job, result.where, Failure(result.message))
         else:
             if result.files is not None:
-                unpack_run(cell.path, result.files)
-            yield Finished(cell, result.where)
+                unpack_run(job.path, result.files)
+            yield Finished(job, result.where)
 
-    def _retry(self, cell: Cell, why: str) -> Iterator[Event]:
-        count = self._attempts[cell.path] = self._attempts.get(cell.path, 0) + 1
-        where = self._where.get(cell.path, "a node")
+    def _retry(self, job: Job, why: str) -> Iterator[Event]:
+        count = self._attempts[job.path] = self._attempts.get(job.path, 0) + 1
+        where = self._where.get(job.path, "a node")
         if count < MAX_ATTEMPTS:
-            self._waiting.insert(0, cell)
-            yield Lost(cell, where, why)
+            self._waiting.insert(0, job)
+            yield Lost(job, where, why)
         else:
-            yield Finished(cell, where, Failure(f"{why}, {count} times"))
+            yield Finished(job, where, Failure(f"{why}, {count} times"))
 
-    def _put(self, result: TaskResult, config: ForgetConfig) -> None:
+    def _put(self, result: TaskResult, job: Job) -> None:
         """Put what a node lacks into the object store, once; each node fetches it once."""
         missing = {need.folder for need in result.missing} - self._sent.keys()
-        for need in self._needs_of(config)[0]:
+        needs = job.needs()
+        for need in needs:
             if need.folder not in missing:
                 continue
             try:
-                self._sent[need.folder] = [self.ray.put(pack(need, config))]
+                self._sent[need.folder] = [self.ray.put(pack(need, self._place_of(job, needs)))]
             except UserError as error:
                 raise Failure(
                     f"The node {result.where!r} lacks data that the study reads. {error} What is "
@@ -270,12 +276,10 @@ class RayExecutor:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
         task = self.ray.remote(num_cpus=0, max_retries=0)(delete_sent)
-        studies = {needs[0].digest[:32] for needs, _ in self._needs.values()}
         alive = [node["NodeID"] for node in self.ray.nodes() if node["Alive"]]
         refs = [
-            task.options(scheduling_strategy=On(node, soft=True)).remote(study)
+            task.options(scheduling_strategy=On(node, soft=True)).remote(self._study)
             for node in alive
-            for study in studies
         ]
         self.ray.wait(refs, num_returns=len(refs), timeout=CONNECT_TIMEOUT)
 

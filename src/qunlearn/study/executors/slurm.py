@@ -1,7 +1,7 @@
-"""Cells made as SLURM jobs, submitted by submitit; the study's folder is shared by all nodes.
+"""Jobs made as SLURM jobs, submitted by submitit; the study's folder is shared by all nodes.
 
-submitit pickles each job into a folder, which the job unpickles. That folder is below the study's
-and private to the user. Nothing here unpickles: what a job answers is a small JSON file.
+submitit pickles each SLURM job into a folder, from which that is unpickled. The folder is below the
+study's and private to the user. Nothing here unpickles: what a job answers is a small JSON file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qunlearn.children import at_a_time
 from qunlearn.errors import Failure, UserError
@@ -33,14 +33,12 @@ from qunlearn.study.executors.base import (
     Event,
     Executor,
     Finished,
+    Job,
     Lost,
     Started,
 )
 from qunlearn.study.executors.config import ExecutorConfig
-from qunlearn.study.executors.node import CellTask, host_name, node_versions, run_task
-
-if TYPE_CHECKING:
-    from qunlearn.study.cells import Cell
+from qunlearn.study.executors.node import Task, host_name, node_versions, run_task
 
 LOCAL = "local"
 """The address at which jobs are processes of this machine."""
@@ -52,7 +50,7 @@ MAX_REQUEUES = 20
 """How often a job is requeued that ran into the limit or was preempted."""
 
 ARRAY_SIZE = 500
-"""Maximum number of cells in a job array; SLURM's own limit is 1,001 by default."""
+"""Maximum number of jobs in a job array; SLURM's own limit is 1,001 by default."""
 
 
 def on_slurm(config: ExecutorConfig, home: Path) -> Executor:
@@ -95,19 +93,19 @@ class JobState:
 
 
 @dataclass(frozen=True)
-class CellJob:
-    """What a job runs. It holds no result: that is the cell's folder.
+class Submission:
+    """What a SLURM job runs. It holds no result: that is the job's folder.
 
     Attributes:
-        task: The cell.
-        report: The file in which the job reports its state.
+        task: The job.
+        report: The file in which the SLURM job reports its state.
     """
 
-    task: CellTask
+    task: Task
     report: Path
 
     def __call__(self) -> None:
-        """Make the cell."""
+        """Make the job."""
         write_json(self.report, untyped(JobState(host_name())))
         result = run_task(self.task, lambda need: None)
         write_json(self.report, untyped(JobState(result.where, result.kind, result.message)))
@@ -115,18 +113,18 @@ class CellJob:
     def checkpoint(self) -> Any:
         """Called before a job is preempted or reaches its time limit: it is requeued as it is.
 
-        The cell's folder has the checkpoint from which it is resumed.
+        The folder has the checkpoint from which it is resumed.
         """
         return import_submitit().helpers.DelayedSubmission(self)
 
 
 @dataclass
 class SlurmExecutor:
-    """Submits cells as job arrays and watches them.
+    """Submits jobs as job arrays and watches them.
 
     Attributes:
         submitit: The module.
-        config: What a cell gets.
+        config: What a job gets.
         folder: The private folder of jobs.
     """
 
@@ -135,9 +133,9 @@ class SlurmExecutor:
     folder: Path
     out_of_process = True
 
-    _waiting: list[Cell] = field(default_factory=list)
-    _elsewhere: list[Cell] = field(default_factory=list)
-    _jobs: dict[Path, tuple[Cell, Any]] = field(default_factory=dict)
+    _waiting: list[Job] = field(default_factory=list)
+    _elsewhere: list[Job] = field(default_factory=list)
+    _running: dict[Path, tuple[Job, Any]] = field(default_factory=dict)
     _attempts: dict[Path, int] = field(default_factory=dict)
     _shown: set[Path] = field(default_factory=set)
     _failed: bool = False
@@ -147,34 +145,34 @@ class SlurmExecutor:
         if self.config.address == LOCAL:
             self._limit = at_a_time()
 
-    def submit(self, cells: Sequence[Cell]) -> None:
-        """Hand over cells: as many as SLURM accepts, or as this machine has cores.
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Hand over jobs: as many as SLURM accepts, or as this machine has cores.
 
-        A cell that a job of an earlier, killed driver is making is waited for, not submitted.
+        One that a SLURM job of an earlier, killed driver is making is waited for, not submitted.
         """
         make_private(self.folder)
-        for cell in cells:
-            (self._elsewhere if is_locked(cell.path) else self._waiting).append(cell)
+        for job in jobs:
+            (self._elsewhere if is_locked(job.path) else self._waiting).append(job)
         self._fill()
 
     def _fill(self) -> None:
         """Submit what is waiting; what SLURM refuses, in smaller arrays or once jobs have ended."""
         most = ARRAY_SIZE
-        while self._waiting and (room := min(most, self._limit - len(self._jobs))) > 0:
-            cells = self._waiting[:room]
+        while self._waiting and (room := min(most, self._limit - len(self._running))) > 0:
+            jobs = self._waiting[:room]
             try:
-                self._start(cells)
+                self._start(jobs)
             except self.submitit.core.utils.FailedJobError as error:
-                if len(cells) > 1:
-                    most = len(cells) // 2
+                if len(jobs) > 1:
+                    most = len(jobs) // 2
                     continue
-                if not self._jobs:
+                if not self._running:
                     raise Failure(_refused(error, self.config.address)) from None
-                self._limit = len(self._jobs)  # what the site allows
+                self._limit = len(self._running)  # what the site allows
                 return
-            del self._waiting[: len(cells)]
+            del self._waiting[: len(jobs)]
 
-    def _start(self, cells: Sequence[Cell]) -> None:
+    def _start(self, jobs: Sequence[Job]) -> None:
         local = self.config.address == LOCAL
         executor = self.submitit.AutoExecutor(
             self.folder.absolute(),
@@ -189,75 +187,75 @@ class SlurmExecutor:
             if self.config.address:
                 wanted["slurm_partition"] = self.config.address
         executor.update_parameters(**wanted)
-        cells_at_a_time = at_a_time() if local else 1
-        for cell in cells:
-            remove(self._report(cell))
+        jobs_at_a_time = at_a_time() if local else 1
+        for job in jobs:
+            remove(self._report(job))
         with redirect_stderr(StringIO()), executor.batch():  # it prints what it raises
-            jobs = [executor.submit(self._job(cell, cells_at_a_time)) for cell in cells]
-        for cell, job in zip(cells, jobs, strict=True):
-            self._jobs[cell.path] = cell, job
+            handles = [executor.submit(self._submission(job, jobs_at_a_time)) for job in jobs]
+        for job, handle in zip(jobs, handles, strict=True):
+            self._running[job.path] = job, handle
 
-    def _job(self, cell: Cell, cells_at_a_time: int) -> CellJob:
-        task = CellTask(
-            cell,
+    def _submission(self, job: Job, jobs_at_a_time: int) -> Submission:
+        task = Task(
+            job,
             named_folders(),
             node_versions(),
-            cells_at_a_time=cells_at_a_time,
+            jobs_at_a_time=jobs_at_a_time,
             working_folder=Path.cwd(),
         )
-        return CellJob(task, self._report(cell).absolute())
+        return Submission(task, self._report(job).absolute())
 
-    def _report(self, cell: Cell) -> Path:
-        key = hashlib.sha256(str(cell.path).encode()).hexdigest()[:32]
+    def _report(self, job: Job) -> Path:
+        key = hashlib.sha256(str(job.path).encode()).hexdigest()[:32]
         return self.folder / f"{key}.json"
 
     def events(self) -> Iterator[Event]:
-        """What the jobs say, and which of them ended without saying how."""
+        """What the SLURM jobs say, and which of them ended without saying how."""
         time.sleep(POLL / 4 if self.config.address == LOCAL else POLL)
-        for cell in [cell for cell in self._elsewhere if not is_locked(cell.path)]:
-            self._elsewhere.remove(cell)
-            if cell.done:
-                yield Finished(cell, "an earlier job")
+        for job in [job for job in self._elsewhere if not is_locked(job.path)]:
+            self._elsewhere.remove(job)
+            if job.done:
+                yield Finished(job, "an earlier job")
             else:
-                self._waiting.append(cell)
-        for cell, job in list(self._jobs.values()):
-            ended = job.done()  # before its file is read: it may be written in between
-            path = self._report(cell)
+                self._waiting.append(job)
+        for job, handle in list(self._running.values()):
+            ended = handle.done()  # before its file is read: it may be written in between
+            path = self._report(job)
             state = typed(JobState, read_object(path), path) if path.is_file() else None
-            if state and cell.path not in self._shown:
-                self._shown.add(cell.path)
-                yield Started(cell, state.where)
+            if state and job.path not in self._shown:
+                self._shown.add(job.path)
+                yield Started(job, state.where)
             if state and state.kind != "running":
-                del self._jobs[cell.path]
-                yield self._finished(cell, state)
+                del self._running[job.path]
+                yield self._finished(job, state)
             elif ended:
-                del self._jobs[cell.path]
-                yield self._retry(cell, state.where if state else "a node", job)
+                del self._running[job.path]
+                yield self._retry(job, state.where if state else "a node", handle)
         self._fill()
 
-    def _finished(self, cell: Cell, state: JobState) -> Event:
+    def _finished(self, job: Job, state: JobState) -> Event:
         if state.kind == "refused":
             raise Failure(f"{state.message} What is finished is kept.")
         if state.kind == "failed":
-            return Finished(cell, state.where, Failure(state.message))
-        return Finished(cell, state.where)
+            return Finished(job, state.where, Failure(state.message))
+        return Finished(job, state.where)
 
-    def _retry(self, cell: Cell, where: str, job: Any) -> Event:
-        count = self._attempts[cell.path] = self._attempts.get(cell.path, 0) + 1
-        self._shown.discard(cell.path)
+    def _retry(self, job: Job, where: str, handle: Any) -> Event:
+        count = self._attempts[job.path] = self._attempts.get(job.path, 0) + 1
+        self._shown.discard(job.path)
         if count < MAX_ATTEMPTS:
-            self._waiting.insert(0, cell)
-            why = f"its job {job.job_id} ended without a result (state {job.state.lower()})"
-            return Lost(cell, where, why)
+            self._waiting.insert(0, job)
+            why = f"its job {handle.job_id} ended without a result (state {handle.state.lower()})"
+            return Lost(job, where, why)
         self._failed = True
-        log = f"{self.folder}/{job.job_id}_0_log.err"
+        log = f"{self.folder}/{handle.job_id}_0_log.err"
         why = f"its job ended {count} times without a result; the last one's log is {log!r}"
-        return Finished(cell, where, Failure(why))
+        return Finished(job, where, Failure(why))
 
     def close(self, interrupted: bool) -> None:
         """Cancel what is not finished; delete the pickles and logs, unless a log is needed."""
-        for _, job in self._jobs.values():
-            job.cancel(check=False)
+        for _, handle in self._running.values():
+            handle.cancel(check=False)
         if not interrupted and not self._failed:
             delete_private(self.folder)
 
