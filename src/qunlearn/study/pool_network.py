@@ -19,7 +19,7 @@ from qunlearn.quant import quantize
 from qunlearn.runs.config import ModelConfig
 from qunlearn.runs.data_config import DataConfig
 from qunlearn.runs.model_file import Header, spec_of
-from qunlearn.runs.train import header_of, made, optimizer_of, train_into
+from qunlearn.runs.train import header_of, launch_run, optimizer_of, train_into
 from qunlearn.store.place import check_reached
 from qunlearn.store.run import Run
 from qunlearn.store.start import AnotherRun
