@@ -1,6 +1,6 @@
 """Cost: does forgetting the same ten samples take longer on a larger data set?
 
-    python benchmarks/cost.py --data DIR --runs FOLDER [--retained 5000 15000 45000]
+    python benchmarks/cost.py --data DIR --runs FOLDER [--retained 5000 15000 44990]
 
 Networks (quarter-width ResNet-18 W4A4 on CIFAR-10) are trained for one epoch each: forgetting is
 planned in steps, so that its time does not depend on how well they are trained. FOLDER keeps them.
@@ -84,7 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--retained", type=int, nargs="+", default=[5000, 15000, 45000])
+    parser.add_argument("--retained", type=int, nargs="+", default=[5000, 15000, 44990])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--epochs", type=int, nargs="+", default=[80, 40, 20])
     args = parser.parse_args()

@@ -60,7 +60,8 @@ def standing(rows: Sequence[Row]) -> dict[str, Any]:
     newest = max(revision(row) for row in own.values())
     own = {seed: row for seed, row in own.items() if revision(row) == newest}
     pairs = list(combinations(retrains.values(), 2))
-    others = {name: mean(row["AG"] for row in cells.values()) for name, cells in methods.items()}
+    variants = {name for name in methods if name.startswith("calibrated")}
+    others = {n: mean(r["AG"] for r in methods[n].values()) for n in methods.keys() - variants}
 
     def above(figure: str) -> tuple[list[float], float | None]:
         """`calibrated` above the Retrain of its seed, and the most that Retrains differ by."""
