@@ -5,8 +5,6 @@ BIN := .venv/bin
 # Several processes with several threads each fight for the cores: one thread for each. What was
 # compiled once is saved, whatever the environment says: tests start many processes.
 ONE_THREAD := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
-# One process more than cores: some tests wait for processes that they have started.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .PHONY: demo test test-all lint bench docs clean release-check axe
 
@@ -19,7 +17,7 @@ test: .venv/installed
 
 .PHONY: tests
 tests: .venv/installed
-	@$(ONE_THREAD) $(BIN)/pytest -n $(WORKERS) --dist worksteal
+	@$(ONE_THREAD) $(BIN)/pytest -n auto --dist worksteal
 
 # Also the tests that start launchers, clusters and jobs, one after another: each needs the cores.
 test-all: test
