@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -27,6 +28,14 @@ def test_a_flag_that_takes_no_value_is_shown_with_none(qunlearn, words):
     shown = qunlearn(*words, "--help")[1]
     assert re.search(r"--help +Show this message", shown)
     assert "bool" not in shown
+
+
+@pytest.mark.parametrize("words", [("forget",), ("compare",), ("audit", "relearn")])
+def test_paragraphs_are_wrapped_once_by_the_terminals_width(qunlearn, words):
+    """Lines of the docstring were kept as well, so that every second line was a short one."""
+    lines = [line.strip() for line in qunlearn(*words, "--help")[1].splitlines()]
+    text = lines[: next(i for i, line in enumerate(lines) if line.startswith("Examples"))]
+    assert all(len(line) > 60 for line, after in pairwise(text) if line and after)
 
 
 def started(*words, **environment):
