@@ -131,8 +131,8 @@ def run_task(task: Task, fetch: Callable[[Need], Files | None]) -> TaskResult:
             make_in_place(task.job)
             return TaskResult("done", where)
         path = task.job.path if shared else store / "cells" / _key(task)
-        found = {name: place for name, place in paths.items() if place is not None}
-        _wait_for_lock(lambda: task.job.make_at(path, found, task.data))
+        on_node = {name: place for name, place in paths.items() if place is not None}
+        _wait_for_lock(lambda: task.job.make_at(path, on_node, task.data))
         if shared:
             return TaskResult("done", where)
         files = pack_run(path)
