@@ -1,4 +1,4 @@
-"""A command in a process of its own, forked with torch loaded: time, memory, output."""
+"""Commands in a process of their own, forked with torch loaded: codes, memory, output."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import importlib
 import multiprocessing
 import os
+import pkgutil
 import resource
 import signal
 import sys
@@ -16,10 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Any, Protocol
 
 from matplotlib.figure import Figure
 
+import qunlearn.cli
 from qunlearn.cli.main import main
 from qunlearn.report import drawing
 
@@ -29,28 +31,28 @@ BUG = 70
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended; `code` is None if it had to be killed, `seconds` are the processor's."""
+    """How commands ended; `codes` ends before one that had to be killed."""
 
-    code: int | None
-    seconds: float
+    codes: list[int]
     megabytes: float
     printed: bytes
 
 
-def run(words: list[str], folder: Path, log: Path, seconds: float) -> Outcome:
-    """Run `qunlearn WORDS...` in `folder`.
+def run(commands: list[list[str]], folder: Path, log: Path, seconds: float) -> Outcome:
+    """Run `qunlearn WORDS...` in `folder` for some commands, one after another in one process.
 
-    It is killed if it waits for `seconds` without a break, or computes for ten times as long. The
-    clock alone would not do: on a busy machine everything takes long.
+    They are killed if they wait for `seconds` without a break, or compute for ten times as long.
+    The clock alone would not do: on a busy machine everything takes long.
     """
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    ended_with = log.with_suffix(".codes")
     child = os.fork()
     if not child:
-        _be_the_command(words, folder, log)
+        _be_the_commands(commands, folder, log, ended_with)
     busy = time.perf_counter()
     computed = 0.0
     while True:
-        ended, status, usage = os.wait4(child, os.WNOHANG)
+        ended, _, usage = os.wait4(child, os.WNOHANG)
         if ended:
             break
         now, used, waiting = time.perf_counter(), *_activity(child)
@@ -58,12 +60,11 @@ def run(words: list[str], folder: Path, log: Path, seconds: float) -> Outcome:
             busy, computed = now, used
         if now - busy > seconds or computed > 10 * seconds:
             os.killpg(child, signal.SIGKILL)
-            os.wait4(child, 0)
-            return Outcome(None, computed, 0.0, log.read_bytes())
+            _, _, usage = os.wait4(child, 0)
+            break
         time.sleep(0.01)
-    code = os.waitstatus_to_exitcode(status)
-    computed = usage.ru_utime + usage.ru_stime
-    return Outcome(code, computed, usage.ru_maxrss / 1024 - before / (1 << 20), log.read_bytes())
+    codes = [int(code) for code in ended_with.read_text().split()]
+    return Outcome(codes, usage.ru_maxrss / 1024 - before / (1 << 20), log.read_bytes())
 
 
 class Started:
@@ -91,14 +92,23 @@ class Started:
 class Running(Protocol):
     """`run`, or the same in another process."""
 
-    def __call__(self, words: list[str], folder: Path, log: Path, seconds: float, /) -> Outcome: ...
+    def __call__(
+        self, commands: list[list[str]], folder: Path, log: Path, seconds: float, /
+    ) -> Outcome: ...
 
 
 LOADED = (
+    *(f"qunlearn.cli.{each.name}" for each in pkgutil.iter_modules(qunlearn.cli.__path__)),
     *("qunlearn.study.compare", "qunlearn.report", "qunlearn.export.export", "qunlearn.audit.bits"),
-    *("sklearn.svm", "sklearn.datasets", "scipy.stats", "scipy.optimize", "PIL.Image"),
+    *("qunlearn.export.predict", "qunlearn.study.check", "qunlearn.report.predicted"),
+    *("sklearn.svm", "sklearn.datasets", "scipy.stats", "scipy.optimize", "PIL.Image", "filelock"),
     *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure"),
-    *("torch.onnx", "onnxscript", "onnxruntime", "torch._dynamo", "rich.table"),
+    *(
+        "torch.onnx._internal.exporter._core",
+        "torch.export._trace",
+        "torch._functorch.partitioners",
+    ),
+    *("onnxscript.function_libs.torch_lib.ops", "onnxruntime", "torch._dynamo", "rich.table"),
 )
 """What commands import on their way, which takes longer than what most of them do."""
 
@@ -115,8 +125,8 @@ def preloaded() -> Iterator[Running]:
     server.start()
     there.close()
 
-    def elsewhere(words: list[str], folder: Path, log: Path, seconds: float) -> Outcome:
-        here.send((words, folder, log, seconds))
+    def elsewhere(commands: list[list[str]], folder: Path, log: Path, seconds: float) -> Outcome:
+        here.send((commands, folder, log, seconds))
         outcome = here.recv()
         assert isinstance(outcome, Outcome)
         return outcome
@@ -133,13 +143,18 @@ def _serve(other_end: Connection, requests: Connection) -> None:
     for name in LOADED:
         importlib.import_module(name)
     drawing.draw("first", "", "", (1, 1), lambda figure: figure.text(0, 0, "a"))  # loads fonts
-    Figure.draw = lambda figure, renderer: None  # blank files: it counts where they are written
+    Figure.savefig = _blank  # it counts where files are written, not what they show
     gc.freeze()  # or each child would copy the memory that its collector visits
     while True:
         try:
             requests.send(run(*requests.recv()))
         except EOFError:
             return
+
+
+def _blank(figure: Figure, file: IO[Any], *, format: str, **settings: object) -> None:
+    empty = '<svg viewBox="0 0 1 1"></svg>'
+    file.write(empty if format == "svg" else b"")
 
 
 def _activity(process: int) -> tuple[float, bool]:
@@ -150,6 +165,13 @@ def _activity(process: int) -> tuple[float, bool]:
 
 
 def _be_the_command(words: list[str], folder: Path, log: Path) -> None:
+    _be_the_commands([words], folder, log, Path(os.devnull), last=True)
+
+
+def _be_the_commands(
+    commands: list[list[str]], folder: Path, log: Path, ended_with: Path, *, last: bool = False
+) -> None:
+    """Run them and write their exit codes; with `last`, end with the code of the last one."""
     code = BUG
     try:
         os.setsid()
@@ -159,13 +181,22 @@ def _be_the_command(words: list[str], folder: Path, log: Path) -> None:
         os.dup2(handle, 2)
         sys.stdout = os.fdopen(1, "w", closefd=False)
         sys.stderr = os.fdopen(2, "w", closefd=False)
-        os.chdir(folder)
-        main(words)
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    except BaseException:
-        traceback.print_exc()
+        with ended_with.open("w", buffering=1) as codes:
+            for words in commands:
+                os.chdir(folder)
+                code = _exit_code(words)
+                codes.write(f"{code}\n")
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
+        os._exit(code if last else 0)
+
+
+def _exit_code(words: list[str]) -> int:
+    try:
+        main(words)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    return BUG

@@ -66,7 +66,7 @@ def test_a_killed_forgetting_goes_on_to_the_same_run(tmp_path, origin, method, i
 
 def test_a_killed_comparison_goes_on_to_the_same_table(tmp_path, origin, instants):
     command = f"compare {origin} --random 0.2 --methods ga,calibrated --seeds 2 --out OUT"
-    command += " --threads 1"
+    command += " --set calibrated.epochs=2 --threads 1"
     whole, others = killed(tmp_path, instants, command.split())
     table = timeless(json.loads((whole / "table.json").read_text()))
     for other in others:

@@ -187,6 +187,7 @@ def test_the_output_is_not_inside_the_run(qunlearn, run_folder):
     assert "inside the run" in err
 
 
+@pytest.mark.usefixtures("quick_children")
 def test_two_devices(qunlearn, run_folder, tmp_path):
     words = ("--random", 0.2, "--devices", 2, *FAST, "--out", tmp_path / "two")
     code, out, _ = qunlearn("forget", run_folder, *words)
