@@ -495,6 +495,22 @@ def test_a_network_that_has_memorised_is_above_its_target_by_much(trained, asked
             assert calibrated._Forgetting(job, CalibratedConfig()).depth_needed == depth
 
 
+@pytest.mark.parametrize(("requests", "fall", "repeated"), [(1, 0.9, False), (2, 0.6, True)])
+def test_falls_of_several_requests_do_not_add_up(
+    trained, asked, monkeypatch, requests, fall, repeated
+):
+    """One point in all, not for each: a second request may cost half of it."""
+    split = asked
+    for _ in range(requests - 1):
+        split = split.forget_random(0.1)
+    plan = Schedule("shallow", pushing=1, pushes=1, repair=1, lr=0.01)
+    monkeypatch.setattr(calibrated, "plan_steps", lambda *request: plan)
+    ending(monkeypatch, ["reached"] * 99, [0.0, fall, 0.0])
+    found = forget(trained, split, **QUICK).findings.calibration
+    assert ("retained" in found.waited_for) == repeated
+    assert found.recovered
+
+
 def test_no_step_is_added_to_a_limited_number(trained, asked, monkeypatch):
     for steps in (3, 100):  # fewer than are planned, and more
         ending(monkeypatch, ["short"] * 99, [0.0, 50.0])

@@ -86,7 +86,7 @@ class CalibratedConfig(SgdStepConfig):
     "calibrated",
     config=CalibratedConfig,
     source="qunlearn; similar to ReGUn (arXiv 2603.11210)",
-    revision=7,
+    revision=8,
     holds_earlier=True,
 )
 def calibrated(job: Job, config: CalibratedConfig) -> Findings:
@@ -117,7 +117,8 @@ class _Forgetting:
         target = self.estimator.estimate(job.model)
         self.target = replace(target, margins=_with_earlier(target.margins, job.model, job.split))
         self.before, self.retained_before = self.measure()
-        self.retained_after = self.retained_before
+        # Falls add up over requests, each of which starts where the one before it ended.
+        self.retained_fall = RECOVERED / len(job.split.requests)
         self.steps, self.rounds, self.elapsed, self.logit_scale = 0, 0, 0.0, 1.0
         self.extensions: list[Extension] = []
 
@@ -156,7 +157,7 @@ class _Forgetting:
         planned, schedule = config.schedule(*sizes, limited=False), config.schedule(*sizes)
         calibration = self.run(schedule)
         if not self.limited:
-            if self.retained_after < self.retained_before - RECOVERED:
+            if not calibration.recovered:
                 self.extensions.append("retained")
                 calibration = self.run(schedule.repair_alone())
             elif calibration.state == "short":
@@ -179,13 +180,14 @@ class _Forgetting:
         self.logit_scale *= rescale_temperature(
             model, self.split, self.temperature_samples, self.target.entropy
         )
-        after, self.retained_after = self.measure()
+        after, retained_after = self.measure()
         # Estimated again, since the network may be less confident on unseen samples, too.
         target = self.estimator.estimate(model)
         return replace(
             calibration_of(target, self.split, self.before, after),
             retained_before=self.retained_before,
-            retained_after=self.retained_after,
+            retained_after=retained_after,
+            retained_fall=self.retained_fall,
             logit_scale=self.logit_scale,
         )
 

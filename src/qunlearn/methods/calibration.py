@@ -25,6 +25,7 @@ from qunlearn.methods.constants import (
     LEARNING,
     MEMBERS,
     PRIOR,
+    RECOVERED,
     REST,
     UNEVEN,
     UNKNOWN,
@@ -232,6 +233,7 @@ class Calibration:
         waited_for: Why steps were added to the plan, in order.
         retained_before: The accuracy on a sample of the retained samples before forgetting.
         retained_after: The same after it.
+        retained_fall: By how many points it may fall; beyond that the repair is repeated.
         logit_scale: What all logits were multiplied by, to restore the temperature.
         limited: Whether the user allowed fewer steps than planned.
         wrong: The samples whose target is a wrong prediction, if there are any.
@@ -255,6 +257,7 @@ class Calibration:
     waited_for: tuple[Extension, ...] = ()
     retained_before: float | None = None
     retained_after: float | None = None
+    retained_fall: float = RECOVERED
     logit_scale: float = 1.0
     limited: bool = False
     wrong: WrongTargets | None = None
@@ -269,6 +272,13 @@ class Calibration:
         if state == "reached" and (self.distance or 0) > max(UNEVEN, self.distance_chance):
             return "uneven"
         return state
+
+    @property
+    def recovered(self) -> bool:
+        """Whether retained samples are as accurate as before, or too little is known to deny it."""
+        if self.retained_before is None or self.retained_after is None:
+            return True
+        return self.retained_after >= self.retained_before - self.retained_fall
 
     @property
     def met(self) -> bool:

@@ -112,7 +112,10 @@ CONSTANTS = {
         500, "samples", "retained samples whose accuracy is compared before and after", CHOSEN
     ),
     "RECOVERED": Constant(
-        1.0, "points", "fall of that accuracy at which the repair is repeated", CHOSEN
+        1.0,
+        "points",
+        "fall of that accuracy at which the repair is repeated; a third of it for a third request",
+        CHOSEN,
     ),
     # The verdict.
     "CLOSE": Constant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qunlearn.methods.calibration import Calibration, Extension
-from qunlearn.methods.constants import CLOSE, RECOVERED, UNEVEN, WATCHED
+from qunlearn.methods.constants import CLOSE, UNEVEN, WATCHED
 from qunlearn.report.html import counted
 from qunlearn.report.verdict import COARSE, Verdict
 
@@ -48,7 +48,6 @@ def target_words(calibration: Calibration) -> str:
 
 def _extended(calibration: Calibration, reason: Extension) -> str:
     """Why steps were added, and whether that helped."""
-    before, after = calibration.retained_before, calibration.retained_after
     if reason == "depth":
         return (
             "Shallow forgetting came first, since the network had memorised little; fine-tuning "
@@ -58,10 +57,11 @@ def _extended(calibration: Calibration, reason: Extension) -> str:
         if calibration.state == "short":
             return "More steps than planned were taken, and did not reach the target."
         return "More steps than planned were needed until the target was reached."
-    if before is not None and after is not None and after < before - RECOVERED:
+    if not calibration.recovered:
         return (
             "More steps than planned were taken, and retained samples did not recover: accuracy on "
-            f"{WATCHED} of them is {after:.1f} %, before {before:.1f} %."
+            f"{WATCHED} of them is {calibration.retained_after:.1f} %, before "
+            f"{calibration.retained_before:.1f} %."
         )
     return "More steps than planned were needed until retained samples recovered."
 
