@@ -404,30 +404,39 @@ def ending(monkeypatch, states, falls=()):
 
 
 @pytest.mark.parametrize(
-    ("states", "falls", "waited"),
+    ("depth", "states", "falls", "waited"),
     [
-        (["reached"], [], ()),
-        (["short", "reached"], [], ("target",)),
-        (["reached", "reached"], [0.0, 50.0, 0.0], ("retained",)),
-        (["short", "reached"], [0.0, 50.0, 0.0], ("retained",)),  # that comes first
-        (["short"] * 9, [], ("target",)),
-        (["too far"], [], ()),
+        ("shallow", ["reached"], [], ()),
+        ("shallow", ["short", "reached"], [], ("target",)),
+        ("shallow", ["reached", "reached"], [0.0, 50.0, 0.0], ("retained",)),
+        ("shallow", ["short"] * 9, [0.0, 50.0, 0.0], ("retained",)),  # for one reason only
+        ("shallow", ["short"] * 9, [], ("target",)),
+        ("shallow", ["too far"], [], ()),
+        ("deep", ["reached"], [], ()),
+        ("deep", ["short"] * 9, [], ("target",)),
+        ("deep", ["reached"], [0.0, 50.0, 0.0], ("retained",)),
+        ("deep", ["short"] * 9, [0.0, 50.0, 0.0], ("retained", "target")),
     ],
 )
 def test_steps_are_added_for_what_is_missed_and_that_is_said(
-    trained, asked, monkeypatch, states, falls, waited
+    trained, asked, monkeypatch, depth, states, falls, waited
 ):
-    plan = Schedule("shallow", pushing=2, pushes=1, repair=2, lr=0.01)
-    monkeypatch.setattr(calibrated, "plan_steps", lambda *request: plan)
+    plans = {
+        "shallow": Schedule("shallow", pushing=2, pushes=1, repair=2, lr=0.01),
+        "deep": Schedule("deep", pushing=2, pushes=1, repair=3, lr=0.05, noise=0.5),
+    }
+    monkeypatch.setattr(calibrated, "plan_steps", lambda samples, depth, *rest: plans[depth])
     monkeypatch.setattr(Calibration, "state", property(lambda found: calibration.state_of()))
     monkeypatch.setattr(calibrated, "rescale_temperature", lambda *request: 1.5)
     ending(monkeypatch, states, falls)
-    result = forget(trained, asked, **QUICK)
+    result = forget(trained, asked, **QUICK | {"depth": depth})
     found = result.findings.calibration
     assert found.waited_for == waited
     assert found.logit_scale == 1.5 ** (1 + len(waited))
-    steps = {"target": plan.steps, "retained": plan.repair}
-    assert found.steps == result.config.steps == plan.steps + sum(steps[each] for each in waited)
+    # What is still above its target is pushed at the low rate, whatever the depth.
+    steps = {"target": plans["shallow"].steps, "retained": plans[depth].repair}
+    taken = plans[depth].steps + sum(steps[each] for each in waited)
+    assert found.steps == result.config.steps == taken
     assert [row.epoch for row in result.history] == list(range(1, len(waited) + 2))
     elapsed = [row.elapsed for row in result.history]
     assert elapsed == sorted(elapsed)

@@ -148,21 +148,25 @@ class _Forgetting:
         return torch.cat([self.estimator.unseen, self.split.forget[: None if random else 0]])
 
     def forget(self, depth: Depth) -> Calibration:
-        """Forget at a depth. Steps are added at most once.
+        """Forget at a depth.
 
-        They are added if retained samples did not recover, or if the target was not reached.
+        Steps are added if retained samples did not recover, and then if the target was not reached:
+        at depth shallow for one of these reasons only, so that it stays short.
         """
         config = self.config.model_copy(update={"depth": depth})
         sizes = len(self.pushed), len(self.split.retain)
         planned, schedule = config.schedule(*sizes, limited=False), config.schedule(*sizes)
         calibration = self.run(schedule)
-        if not self.limited:
-            if not calibration.recovered:
-                self.extensions.append("retained")
-                calibration = self.run(schedule.repair_alone())
-            elif calibration.state == "short":
-                self.extensions.append("target")
-                calibration = self.run(replace(schedule, noise=0.0))
+        added: list[Extension] = []
+        if not calibration.recovered and not self.limited:
+            added.append("retained")
+            calibration = self.run(schedule.repair_alone())
+        if calibration.state == "short" and not self.limited and (depth == "deep" or not added):
+            # At a high learning rate all samples are below their targets, and none is pushed.
+            added.append("target")
+            shallow = config.model_copy(update={"depth": "shallow"})
+            calibration = self.run(shallow.schedule(*sizes))
+        self.extensions += added
         return replace(
             calibration,
             depth=depth,
