@@ -42,3 +42,11 @@ class Failure(RuntimeError):
 
     The command line prints the message and exits with code 1.
     """
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether Python, or torch on a processor or a GPU, could not get the memory it wanted."""
+    message = isinstance(error, RuntimeError) and str(error)
+    return isinstance(error, MemoryError) or bool(
+        message and ("can't allocate memory" in message or "out of memory" in message)
+    )

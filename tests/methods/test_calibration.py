@@ -505,10 +505,10 @@ def test_a_network_that_has_memorised_is_above_its_target_by_much(trained, asked
 
 
 @pytest.mark.parametrize(("requests", "fall", "repeated"), [(1, 0.9, False), (2, 0.6, True)])
-def test_falls_of_several_requests_do_not_add_up(
+def test_a_later_request_may_cost_less_accuracy(
     trained, asked, monkeypatch, requests, fall, repeated
 ):
-    """One point in all, not for each: a second request may cost half of it."""
+    """A second request may cost half a point: the network has paid for the first already."""
     split = asked
     for _ in range(requests - 1):
         split = split.forget_random(0.1)

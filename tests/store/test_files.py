@@ -3,7 +3,7 @@ import stat
 import pytest
 
 from qunlearn.errors import UserError
-from qunlearn.store.files import read_json, replacing, write_json, write_text
+from qunlearn.store.files import as_written, read_json, replacing, write_json, write_text
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path):
@@ -50,3 +50,17 @@ def test_malformed_json_is_one_sentence_that_names_the_file(tmp_path, content):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match="no file"):
         read_json(tmp_path / "none.json")
+
+
+def test_a_file_that_cannot_be_used_may_be_damaged_or_a_bug_of_ours(tmp_path):
+    said = r"is invalid \(TypeError: .*this is a bug: please report"
+    with pytest.raises(UserError, match=said), as_written(tmp_path / "a"):
+        len(3)
+
+
+@pytest.mark.parametrize(
+    "message", ["CUDA out of memory.", "DefaultCPUAllocator: can't allocate memory"]
+)
+def test_too_little_memory_is_not_blamed_on_the_file(tmp_path, message):
+    with pytest.raises(RuntimeError, match="memory"), as_written(tmp_path / "a"):
+        raise RuntimeError(message)

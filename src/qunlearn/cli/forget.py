@@ -30,11 +30,11 @@ def command(
     """Make a run's network forget samples, and save the new network.
 
     A run is a folder that `qunlearn train` or `qunlearn adopt` wrote; it is not changed. For the
-    next request, name the new run: samples of earlier requests are never trained on again, and
-    every evaluation reports them.
+    next request, name the new run: samples of earlier requests stay out of what is retained, and
+    every evaluation reports their accuracy.
 
     Exit code 3: the network was saved, but this request missed its target, or samples of an
-    earlier request resurfaced. The verdict says by how much, and what to try.
+    earlier request are recognised again. The verdict says by how much, and what to try.
 
     Examples:
       qunlearn forget runs/original --random 0.1 --out runs/forgotten

@@ -21,7 +21,7 @@ from qunlearn.characters import plain
 from qunlearn.children import one_of_several
 from qunlearn.cli.help import Command, Group
 from qunlearn.cli.output import say, say_error
-from qunlearn.errors import Failure, UserError, unknown
+from qunlearn.errors import Failure, UserError, lacks_memory, unknown
 from qunlearn.importing import leave_working_folder
 
 GROUPS = {
@@ -112,7 +112,7 @@ def outcome(arguments: list[str]) -> int | None:
         place = f"{str(error.filename)!r}: " if error.filename else ""
         code = _say(f"{place}{error.strerror or error}.", 1)
     except Exception as error:
-        if _lacks_memory(error):
+        if lacks_memory(error):
             code = _say("There is not enough memory; use a smaller batch, data set or network.", 1)
         elif hasattr(error, "format_message"):  # typer's own, about the words of the call
             message = " ".join(error.format_message().split())
@@ -180,14 +180,6 @@ def _say_bug(error: Exception) -> int:
     say("".join(traceback.format_exception(error)).rstrip(), error=True)
     say(BUG, error=True)
     return 1
-
-
-def _lacks_memory(error: Exception) -> bool:
-    """Whether Python, or torch on a processor or a GPU, could not get the memory it wanted."""
-    message = isinstance(error, RuntimeError) and str(error)
-    return isinstance(error, MemoryError) or bool(
-        message and ("can't allocate memory" in message or "out of memory" in message)
-    )
 
 
 def application(arguments: list[str]) -> typer.Typer:

@@ -35,7 +35,7 @@ def _part_or_fraction(value: str) -> str:
 class CalibratedConfig(SgdStepConfig):
     """The settings of the calibrated method; the defaults suit any request."""
 
-    # Not inherited: the strength of the push was tuned at this batch size.
+    # batch_size is not inherited from training: PUSH was tuned at 64.
     inherits: ClassVar[frozenset[str]] = SgdStepConfig.inherits - {"batch_size"}
     depth: Depth | None = Field(
         None,
@@ -46,10 +46,10 @@ class CalibratedConfig(SgdStepConfig):
     steps: int | None = Field(
         None,
         ge=1,
-        description="Maximum number of steps; by default planned from the size of the request.",
+        description="Maximum number of steps. Default: no limit to what the request needs.",
     )
     epochs: Epochs | None = Field(
-        None, description="Maximum number of steps, in passes over the retained samples."
+        None, description="Maximum number of passes over the retained samples."
     )
     batch_size: int = Field(
         64, ge=1, description="Retained samples in a step; up to 32 forget samples join them."
@@ -117,7 +117,7 @@ class _Forgetting:
         target = self.estimator.estimate(job.model)
         self.target = replace(target, margins=_with_earlier(target.margins, job.model, job.split))
         self.before, self.retained_before = self.measure()
-        # Falls add up over requests, each of which starts where the one before it ended.
+        # Falls add up over requests: each starts from the network that the last one left.
         self.retained_fall = RECOVERED / len(job.split.requests)
         self.steps, self.rounds, self.elapsed, self.logit_scale = 0, 0, 0.0, 1.0
         self.extensions: list[Extension] = []
@@ -129,7 +129,7 @@ class _Forgetting:
 
     @property
     def depth_needed(self) -> Depth:
-        """Deep if the network has memorised the samples: fine-tuning would bring most of them back.
+        """Deep if the samples are memorised: after shallow forgetting, fine-tuning restores most.
 
         Memorised: the mean confidence is more than `MEMORISED` points above its target.
         """
@@ -139,10 +139,10 @@ class _Forgetting:
 
     @property
     def temperature_samples(self) -> Tensor:
-        """The samples that the temperature is restored on: the unseen ones, if possible more.
+        """The samples that the temperature is fitted on: unseen ones, plus a random forget set.
 
-        The forget samples of a random request are added: once forgotten, they resemble unseen
-        ones. Samples chosen otherwise may be easier or harder.
+        A random forget set, once forgotten, is distributed like unseen data; another choice may be
+        easier or harder.
         """
         random = self.split.requests[-1].kind == "random"
         return torch.cat([self.estimator.unseen, self.split.forget[: None if random else 0]])
@@ -150,8 +150,8 @@ class _Forgetting:
     def forget(self, depth: Depth) -> Calibration:
         """Forget at a depth.
 
-        Steps are added if retained samples did not recover, and then if the target was not reached:
-        at depth shallow for one of these reasons only, so that it stays short.
+        If retained accuracy did not recover, the repair is repeated; if the target is missed, the
+        samples are pushed again. Shallow forgetting does one of the two at most: it is to be short.
         """
         config = self.config.model_copy(update={"depth": depth})
         sizes = len(self.pushed), len(self.split.retain)
@@ -162,7 +162,7 @@ class _Forgetting:
             added.append("retained")
             calibration = self.run(schedule.repair_alone())
         if calibration.state == "short" and not self.limited and (depth == "deep" or not added):
-            # At a high learning rate all samples are below their targets, and none is pushed.
+            # At the deep learning rate confidence is low everywhere, and no sample is pushed.
             added.append("target")
             shallow = config.model_copy(update={"depth": "shallow"})
             calibration = self.run(shallow.schedule(*sizes))
@@ -185,7 +185,7 @@ class _Forgetting:
             model, self.split, self.temperature_samples, self.target.entropy
         )
         after, retained_after = self.measure()
-        # Estimated again, since the network may be less confident on unseen samples, too.
+        # Estimated again: forgetting may have lowered the confidence on unseen samples, too.
         target = self.estimator.estimate(model)
         return replace(
             calibration_of(target, self.split, self.before, after),
@@ -223,7 +223,7 @@ class _Forgetting:
 def unseen_samples(split: Split, choice: str) -> Tensor:
     """The samples that the target is estimated from; raises if there are fewer than `FEWEST`.
 
-    Samples of classes that are forgotten entirely, now or earlier, are left out.
+    Samples of classes that no retained sample belongs to are left out.
 
     Args:
         split: The split.
@@ -242,7 +242,7 @@ def unseen_samples(split: Split, choice: str) -> Tensor:
 
 
 def _of_retained_classes(split: Split, choice: str) -> Tensor:
-    """The chosen samples, without those of classes that are no longer retained."""
+    """The chosen samples of retained classes."""
     part, _, fraction = choice.partition(":")
     rows = {"held_out": split.held_out, "test": split.test}[part]
     if fraction:
@@ -253,13 +253,13 @@ def _of_retained_classes(split: Split, choice: str) -> Tensor:
 
 
 def earlier_samples(split: Split) -> Tensor:
-    """At most `EARLIER` samples of earlier requests; they are pushed if their mean rises."""
+    """At most `EARLIER` samples of earlier requests; they are held at their mean confidence."""
     earlier = [rows for rows in split.earlier if len(rows)]
     return spread(torch.cat(earlier), EARLIER) if earlier else split.forget[:0]
 
 
 def _with_earlier(margins: Tensor, model: nn.Module, split: Split) -> Tensor:
-    """The targets, plus those of samples of earlier requests: their log-odds before the push."""
+    """The targets, plus those of samples of earlier requests: their present log-odds."""
     rows, margins = earlier_samples(split), margins.clone()
     margins[rows] = margin(predict(model, split.data, rows), split.data.labels[rows])
     return margins

@@ -175,20 +175,19 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
     )
     start_from: Path | None = Field(
         None,
-        description="The run that provides the initial weights of --method retrain. Needed only if "
-        "RUN was trained from another run's weights: name the Retrain of that other run.",
+        description="For --method retrain only, if RUN was trained from the weights of another "
+        "run: that run's Retrain, which provides the initial weights.",
     )
     depth: Depth | None = Field(
         None,
         description="deep: forgetting withstands later fine-tuning. shallow: fewer steps, but "
-        "fine-tuning can bring samples back. By default chosen by how much the network has "
-        "memorised. Same as --set depth=...",
+        "fine-tuning can bring samples back. By default deep if the network has memorised the "
+        "samples; else shallow, then deep if fine-tuning brings them back. Same as --set depth=...",
     )
     budget: Annotated[float | None, BeforeValidator(number_of_steps)] = Field(
         None,
         gt=0,
-        description="Maximum number of steps; a number below 1 is a fraction of the steps that "
-        "retraining would take.",
+        description="Maximum number of steps, as 300, or as a fraction of a Retrain's, as 0.05.",
     )
     skip_probe: bool = Field(
         False,

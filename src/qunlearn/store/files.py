@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from qunlearn.errors import Failure, UserError
+from qunlearn.errors import Failure, UserError, lacks_memory
 from qunlearn.store.limits import check_count, check_memory, largest, parse_json
 from qunlearn.store.place import FILE, kind_of, names_in, open_own, opened
 
@@ -41,17 +41,20 @@ WRONG = (
 def as_written(path: Path) -> Iterator[None]:
     """Turn errors of a block that uses the content of `path` into a `UserError` about that file.
 
-    A file with a matching checksum may still have been forged or edited.
+    A file with a matching checksum may still have been forged or edited. The same errors may come
+    from a mistake of ours, so the message names both.
     """
     try:
         yield
     except (UserError, Failure):
         raise
     except WRONG as error:
+        if lacks_memory(error):
+            raise
         raise UserError(
-            f"The content of {str(path)!r} is invalid ({type(error).__name__}: {error}); restore "
-            "the file from a copy, or create it again."
-        ) from None
+            f"The content of {str(path)!r} is invalid ({type(error).__name__}: {error}); create "
+            "the file again. If it is as qunlearn wrote it, this is a bug: please report it."
+        ) from error
 
 
 UNDER_WAY = ".writing-"

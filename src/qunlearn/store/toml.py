@@ -21,7 +21,7 @@ def loads(text: str) -> dict[str, Any]:
 
 
 def dumps(values: Mapping[str, Any]) -> str:
-    """Serialise strings, numbers, booleans, lists and tables as TOML. None is pending out.
+    """Serialise strings, numbers, booleans, lists and tables as TOML. None is left out.
 
     >>> print(dumps({"lr": 0.1, "name": "a", "set": {"alpha": 1.0}}), end="")
     lr = 0.1
