@@ -641,7 +641,7 @@ def test_a_distance_counts_beyond_chance_and_what_is_always_close(distance, chan
 
 
 @pytest.mark.parametrize("below", [12.0, 17.0, 29.0])
-def test_far_below_the_aim_is_never_reached(below):
+def test_far_below_the_target_is_never_reached(below):
     reached = 70.0 - below
     for samples in (2, 5, 10, 1000):
         assert state_of(70.0, reached, 98.0, 60.0, samples) == "too far"

@@ -76,7 +76,7 @@ def test_a_network_in_full_precision_needs_no_compiler(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("begun", ["on", "off"])
-def test_a_run_goes_on_as_it_was_begun(
+def test_a_run_resumes_with_the_same_kernels(
     begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if devices.why_not():

@@ -28,7 +28,7 @@ class Test:
         figure: The measured value.
         interval: Where the true value lies (95 %), from and to, in the same unit.
         unit: The unit.
-        meaning: The same in a sentence.
+        meaning: The same in a sentence, which is signed too: a record is read without qunlearn.
     """
 
     __test__ = False  # pytest would take it for one of its own
