@@ -25,7 +25,7 @@ from qunlearn.training.loop import optimize
 from qunlearn.training.objective import CrossEntropy, Objective
 from qunlearn.training.stopwatch import Stopwatch
 
-EPOCH_SAMPLES = 250
+SHOWN = 250
 """How many samples of each part the progress bar's accuracies are measured on."""
 
 
@@ -159,7 +159,7 @@ class Job:
         with self.clock.paused():
             return {
                 name: accuracy(predict(self.model, data, some), data.labels[some])
-                for name, some in ((name, spread(index, EPOCH_SAMPLES)) for name, index in parts.items())
+                for name, some in ((name, spread(index, SHOWN)) for name, index in parts.items())
             }
 
 

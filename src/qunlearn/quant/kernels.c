@@ -1,15 +1,13 @@
 /* The quantizers' loops: one pass over memory where plain torch makes ten.
 
-   kernels.py says in torch what each of them computes, which is what is computed where there is
-   no compiler. An element goes through the same operations here, in the same order, so that what is
-   rounded is the same to the last bit; sums, and gradients that are no numbers, need not be. fuse.py
-   compiles this file, with REAL as float or as double and SMALLEST_SCALE as limits.py has it, and calls
-   it; whatever is no tensor comes as a double.
+   kernels.py has the same functions in torch, for machines without a compiler. Each element goes
+   through the same operations in the same order, so that rounded values agree to the last bit; sums
+   and NaN gradients need not. fuse.py compiles this file, with REAL as float or double and
+   SMALLEST_SCALE from limits.py, and calls it; all scalars are passed as doubles.
 
-   Tensors are runs of memory: `rows` times `columns` values. A number that a row shares (SHARED) is
-   given by where it is, and by how far it is from there to the next row's: 0 if it is everybody's.
-   Sums are made block by block, and then of the blocks in their order, so that the number of
-   threads has no part in them. */
+   Tensors are contiguous: `rows` times `columns` values. A value per row (SHARED) is a pointer and a
+   stride; a stride of 0 means one value for all rows. Sums are taken by block, then over the blocks
+   in order, so that they do not depend on the number of threads. */
 
 #include <stdint.h>
 #include <stdlib.h>
