@@ -70,8 +70,8 @@ class RequestConfig(Config):
     )
     skip_unusable: bool = Field(
         False,
-        description="Skip ids that are unknown, listed twice, already forgotten, or already "
-        "removed from the held-out or test part; their number is reported.",
+        description="Skip ids that are unknown, listed twice, forgotten already, or removed from "
+        "the held-out or test part; without it they are an error. Their number is reported.",
     )
 
     def to_dict(self) -> dict[str, object]:
@@ -154,8 +154,8 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
 
     requests: Path | None = Field(
         None,
-        description="A CSV with one request per row; its columns are id (or rule), received and "
-        "reference.",
+        description="A CSV with one request per row, in the columns id (or rule), received (a date) "
+        "and reference.",
     )
     received: str | None = Field(
         None,

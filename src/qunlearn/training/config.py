@@ -139,7 +139,7 @@ class ComputeConfig(Config):
     nodes: int | None = Field(
         None,
         ge=1,
-        description="Number of nodes; by default as many as torchrun or srun has started.",
+        description="Number of nodes. Default: the number that torchrun or srun started.",
     )
     sync_batchnorm: bool | None = Field(
         None, description="Whether processes share BatchNorm's batch statistics; no by default."
