@@ -154,8 +154,8 @@ class ForgetConfig(OriginConfig, RequestConfig, ComputeConfig):
 
     requests: Path | None = Field(
         None,
-        description="A CSV with one request per row, in the columns id (or rule), received (a date) "
-        "and reference.",
+        description="A CSV with one request per row, in the columns id (or rule), received (its "
+        "date) and reference.",
     )
     received: str | None = Field(
         None,
